@@ -179,7 +179,7 @@ end, taken = time.perf_counter() + float(sys.argv[2]), []
 while time.perf_counter() < end:
     begun = time.perf_counter()
     connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=60)
-    connection.request("POST", "/v1/resolve", body, {"content-type": "application/json"})
+    connection.request("POST", "/v1/resolve", body, {"content-type": "application/json", "authorization": sys.argv[4]})
     reply = connection.getresponse()
     reply.read()
     assert reply.status == 200, reply.status
@@ -215,6 +215,7 @@ def main() -> None:
             attackers = attack(server, ids, given.downloads, given.watches)
             try:
                 words = [sys.executable, "-c", RESOLVER, str(server.port), str(given.seconds), body]
+                words.append(server.http.headers["authorization"])
                 done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
             finally:
                 attackers.close()

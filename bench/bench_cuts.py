@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "core" / "program"), str(ROOT / "bench")]
 
 import program_maker as make  # noqa: E402
-from registry_process import registry  # noqa: E402
+from registry_process import registry, token_for  # noqa: E402
 
 MIB, KIB = 1 << 20, 1 << 10
 PLAIN = 64 * MIB
@@ -98,7 +98,7 @@ def seconds_of_cutting(path: Path, rounds: int) -> tuple[float, float, float]:
 def seconds_of_sending(path: Path, file: File, folder: Path) -> float:
     """The seconds to upload all blobs to an empty registry on this machine."""
     with tempfile.TemporaryDirectory(dir=folder) as data, registry(Path(data)) as url:
-        client = Client(Settings(registry=url))
+        client = Client(Settings(registry=url, token=token_for(url)))
         start = time.perf_counter()
         assert upload(client, path, file) == file.size
         return time.perf_counter() - start

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from registry_process import registry
+from registry_process import registry, variable
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "core" / "program"))
@@ -165,7 +165,11 @@ def main() -> None:
         folder.chmod(0o755)
         with registry(folder / "data") as url:
             os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # installed programs cache their bytecode
-            environ = os.environ | {"MXR_REGISTRY": url, "MXR_CACHE_DIR": str(folder / "cache"), "HOME": str(folder)}
+            environ = (
+                os.environ
+                | {"MXR_REGISTRY": url, "MXR_CACHE_DIR": str(folder / "cache"), "HOME": str(folder)}
+                | variable(url)
+            )
             warm = cached(folder, environ, options.rounds)
             rows = {"cached": warm, "cold": cold(folder, environ, options.mib, options.rounds)}
     print(json.dumps(rows))

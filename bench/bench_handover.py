@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from registry_process import registry
+from registry_process import registry, token_for, variable
 
 from mxr import Settings
 from mxr.artifact.manifest import Manifest
@@ -46,7 +46,7 @@ def one(worker: WorkerClient, name: str, url: str, folder: Path, number: int) ->
     command = [str(Path(sys.executable).parent / "mxr"), "fetch", str(MODEL), "--kind", "ref", "--migraphx", "2.16"]
     command += ["--batch", "4", "--for", "python", "--env", f"MIGRAPHX_MLIR_TUNE_LIMIT={number}", "--on-miss", "wait"]
     environ = {key: value for key, value in os.environ.items() if not key.startswith(("MXR_", "PYTHONDONT"))}
-    environ |= {"HOME": str(home), "MXR_CACHE_DIR": str(home / "cache"), "MXR_REGISTRY": url}
+    environ |= {"HOME": str(home), "MXR_CACHE_DIR": str(home / "cache"), "MXR_REGISTRY": url} | variable(url)
     client = subprocess.Popen(
         [*command, "-o", str(output)], env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, registry(Path(folder) / "data") as url:
-        worker = WorkerClient(Client(Settings(registry=url)))
+        worker = WorkerClient(Client(Settings(registry=url, token=token_for(url))))
         can = job_protocol.WorkerCapabilities((HostTarget("ref", kind="ref"),), HostToolchain(None, "2.16.0"))
         name = worker.register("bench", can).id
         spent = [one(worker, name, url, Path(folder), number) for number in range(given.rounds)]

@@ -23,7 +23,7 @@ from typing import Any
 import peers
 from bench_fetch import MODEL, mxr, write_program
 from bench_s3 import bucket, timed
-from registry_process import registry_process
+from registry_process import registry_process, variable
 from servers.faulty import Faulty
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -50,7 +50,7 @@ def measure(folder: Path, mib: int, rounds: int, make_peer: peers.MakePeer) -> d
     spent: list[dict[str, float]] = []
     with bucket(folder) as found, registry_process(folder / "data", found.environ) as server:
         environ = os.environ | found.environ | {"AWS_DEFAULT_REGION": "us-east-1", "HOME": str(folder)}
-        environ |= {"MXR_REGISTRY": server.url, "MXR_CACHE_DIR": str(folder / "cache")}
+        environ |= {"MXR_REGISTRY": server.url, "MXR_CACHE_DIR": str(folder / "cache")} | variable(server.url)
         environ.pop("PYTHONDONTWRITEBYTECODE", None)
         copy = make_peer(folder, found.endpoint, found.name).put
         assert copy is not None
@@ -86,6 +86,7 @@ def requests(folder: Path, mib: int) -> dict[str, int]:
         found.endpoint = way.url
         with registry_process(folder / "data", found.environ) as server:
             environ = os.environ | {"MXR_REGISTRY": server.url, "MXR_CACHE_DIR": str(folder / "cache")}
+            environ |= variable(server.url)
             begun = len(way.seen)
             mxr(environ, "push", str(path), "--model", str(MODEL), "--for", "python", "--precision", "fp32")
             return dict(Counter(each.method for each in way.seen[begun:]))

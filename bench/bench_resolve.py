@@ -28,7 +28,7 @@ from pathlib import Path
 from random import Random
 
 from filling import multiply, number_as_hex, publish, templates, upload_content
-from registry_process import registry
+from registry_process import authorization, registry, token_for
 from sqlalchemy import text
 
 from mxr.artifact.attributes import Attributes, Constraints, Request
@@ -141,9 +141,9 @@ def throughput(url: str, method: str, bodies: list[bytes], seconds: float) -> fl
 
 def _client(url: str, method: str, bodies: list[bytes], until: float, counts: list[int], index: int) -> None:
     host, path = re.fullmatch(r"http://([^/]+)(/.*)", url).groups()  # type: ignore[union-attr]
-    connection = http.client.HTTPConnection(host)
+    connection, headers = http.client.HTTPConnection(host), JSON | authorization(url)
     while time.perf_counter() < until:
-        connection.request(method, path, bodies[counts[index] % len(bodies)] if bodies else None, headers=JSON)
+        connection.request(method, path, bodies[counts[index] % len(bodies)] if bodies else None, headers=headers)
         assert connection.getresponse().read()
         counts[index] += 1
 
@@ -152,6 +152,7 @@ def _by_wrk(url: str, method: str, bodies: list[bytes], seconds: float) -> float
     texts = ",".join("[==[" + body.decode() + "]==]" for body in bodies) or "nil"
     script = (
         f"wrk.method = {method!r}\nwrk.headers['Content-Type'] = 'application/json'\n"
+        f"wrk.headers['Authorization'] = 'Bearer {token_for(url)}'\n"
         f"local bodies = {{{texts}}}\nlocal n = 0\n"
         "request = function() n = n + 1; return wrk.format(nil, nil, nil, bodies[n % #bodies + 1]) end\n"
         "done = function(s, l, r) io.write('bad ' .. s.errors.status .. '\\n') end\n"
@@ -175,7 +176,7 @@ def p95(url: str, count: int, samples: int) -> float:
     for _ in range(samples):
         body = canonical(request(random.randrange(count)).to_json()).encode()
         begun = time.perf_counter()
-        connection.request("POST", "/v1/resolve", body, headers=JSON)
+        connection.request("POST", "/v1/resolve", body, headers=JSON | authorization(url))
         reply = connection.getresponse()
         reply.read()
         took.append(time.perf_counter() - begun)
@@ -202,7 +203,7 @@ def open_ratio(url: str, samples: int) -> float:
         whole = canonical(exact[number % len(exact)].to_json()).encode()
         for path, body in (("/v1/resolve", whole), ("/v1/candidates", partial)):
             begun = time.perf_counter()
-            connection.request("POST", path, body, headers=JSON)
+            connection.request("POST", path, body, headers=JSON | authorization(url))
             reply = connection.getresponse()
             data = reply.read()
             took[path].append(time.perf_counter() - begun)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import urllib3
-from registry_process import registry
+from registry_process import authorization, registry, token_for
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -63,7 +63,9 @@ def measure(folder: Path, found: Bucket, client: Client, mib: int, rounds: int) 
     name = sha256(source.read_bytes()).hexdigest()
     file = File("blob", mib << 20, name, (Blob(name, mib << 20),))
     transfer.upload(client, source, file)
-    pointed = urllib3.request("GET", f"{client.url}/v1/blobs/{name}", redirect=False, retries=False)
+    pointed = urllib3.request(
+        "GET", f"{client.url}/v1/blobs/{name}", redirect=False, retries=False, headers=authorization(client.url)
+    )
     if not pointed.headers.get("location", "").startswith(found.endpoint):
         raise SystemExit("the registry did not redirect to a presigned URL")
 
@@ -97,7 +99,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="mxr-bench-") as name:
         folder = Path(name)
         with bucket(folder) as found, registry(folder / "data", found.environ) as url:
-            client = Client(Settings(registry=url))
+            client = Client(Settings(registry=url, token=token_for(url)))
             print(json.dumps(measure(folder, found, client, options.mib, options.rounds)))
 
 

@@ -36,7 +36,7 @@ from bench_postgresql import PostgreSQL, filled
 from bench_resolve import JSON, empty_endpoint, fill, request, throughput
 from bench_s3 import bucket, timed
 from peers import PROGRAM, Command, MakePeer, Peer
-from registry_process import registry
+from registry_process import authorization, registry, variable
 
 from mxr.util.codec import canonical
 from mxr_registry.database import schema
@@ -102,13 +102,16 @@ def alternately(
 
 @contextmanager
 def plain_server(folder: Path, url: str, program: Path) -> Iterator[tuple[str, str]]:
-    """Where curl finds the program, and who serves it: nginx, or the registry itself where nginx is not installed."""
+    """The words with which curl finds the program, and who serves it: nginx, or without it the registry."""
     if shutil.which("nginx"):
         with nginx(folder) as root:
             yield f"{root}/{program.name}", "nginx"
         return
-    listed = json.loads(urllib3.request("GET", f"{url}/v1/artifacts?limit=1").data)
-    yield f"{url}/v1/artifacts/{listed['items'][0]['id']}/files/model.mxr", "the registry"
+    sent = authorization(url)
+    listed = json.loads(urllib3.request("GET", f"{url}/v1/artifacts?limit=1", headers=sent).data)
+    (folder / "header").write_text(f"Authorization: {sent['authorization']}\n")
+    found = f"{url}/v1/artifacts/{listed['items'][0]['id']}/files/model.mxr"
+    yield f"-H @{folder / 'header'} {found}", "the registry"
 
 
 def from_disk(folder: Path, environ: dict[str, str], mib: int, rounds: int) -> Iterator[Row]:
@@ -142,7 +145,11 @@ def from_s3(folder: Path, mib: int, rounds: int, others: Sequence[MakePeer]) -> 
     cache, placed = folder / "s3-cache", folder / "placed.mxr"
     with bucket(folder) as found, registry(folder / "s3-data", found.environ) as url:
         environ = base(folder) | found.environ | {"AWS_DEFAULT_REGION": "us-east-1"}
-        environ |= {"MXR_REGISTRY": url, "MXR_CACHE_DIR": str(folder / "publisher"), "DVC_NO_ANALYTICS": "1"}
+        environ |= {
+            "MXR_REGISTRY": url,
+            "MXR_CACHE_DIR": str(folder / "publisher"),
+            "DVC_NO_ANALYTICS": "1",
+        } | variable(url)
         # DVC refuses /dev/null. The home folder has no such file.
         environ.pop("AWS_CONFIG_FILE", None)
         peers = [make(folder, found.endpoint, found.name) for make in others]
@@ -229,7 +236,7 @@ def resolves_on_postgresql(folder: Path, rounds: int, window: int) -> Iterator[R
 
                 def resolve_each() -> None:
                     for body in bodies:
-                        connection.request("POST", "/v1/resolve", body, JSON)
+                        connection.request("POST", "/v1/resolve", body, JSON | authorization(url))
                         assert b'"artifact"' in connection.getresponse().read()
 
                 def query_each() -> None:
@@ -261,7 +268,7 @@ def measure(mib: int, rounds: int, window: int, others: Sequence[MakePeer]) -> I
         # As root, nginx drops its privileges and reads the folder as another user.
         folder.chmod(0o755)
         with registry(folder / "data") as url:
-            environ = base(folder) | {"MXR_REGISTRY": url, "MXR_CACHE_DIR": str(folder / "publisher")}
+            environ = base(folder) | {"MXR_REGISTRY": url, "MXR_CACHE_DIR": str(folder / "publisher")} | variable(url)
             yield from from_disk(folder, environ, mib, rounds)
         yield from from_s3(folder, mib, rounds, others)
         yield from resolves(folder, rounds, window)

@@ -12,6 +12,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from harness.registry import RegistryProcess, registry_environ
+from harness.tokens import authorization, token_for, variable
+
+__all__ = ["authorization", "publish_example", "registry", "registry_process", "token_for", "variable"]
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "ref" / "convnet-b4-fp16.mxr"
 UNKNOWN = "sha256:" + "00" * 32

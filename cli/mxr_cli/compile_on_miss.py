@@ -179,8 +179,7 @@ def _start_worker(session: Session, job: Job) -> subprocess.Popen[bytes]:
             context={"job": job.id},
         )
     environ = os.environ | {"MXR_REGISTRY": session.settings.registry}
-    if session.settings.token:
-        environ["MXR_TOKEN"] = session.settings.token
+    environ |= session.settings.token_variables
     if session.settings.plaintext:
         environ["MXR_PLAINTEXT"] = "1"
     command = [program, "run", "--job", job.id, "--kind", job.request.key.kind]

@@ -146,7 +146,6 @@ REGISTRY = (
         metavar="URL",
         help="URL of the registry [env: MXR_REGISTRY; default: http://127.0.0.1:8765].",
     ),
-    click.option("--token", metavar="TOKEN", help="Access token for the registry [env: MXR_TOKEN]."),
     click.option(
         "--plaintext",
         is_flag=True,

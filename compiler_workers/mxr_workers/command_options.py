@@ -28,7 +28,6 @@ _python = click.option(
     help="Python interpreter that has migraphx, and optionally onnxruntime-migraphx [MXR_WORKER_PYTHON].",
 )
 _registry = click.option("--registry", metavar="URL", help="URL of the registry [MXR_REGISTRY].")
-_token = click.option("--token", metavar="TOKEN", help="Token for the registry [MXR_TOKEN].")
 _plaintext = click.option(
     "--plaintext",
     is_flag=True,
@@ -52,7 +51,7 @@ _set = click.option(
 
 def settings_options(function: Any) -> Any:
     """Add the options of the settings, which `read_values` takes."""
-    for option in (_set, _config, _plaintext, _token, _registry, _python, _kind):
+    for option in (_set, _config, _plaintext, _registry, _python, _kind):
         function = option(function)
     return function
 
@@ -61,7 +60,7 @@ def read_values(given: Mapping[str, Any]) -> ServiceValues:
     """Return the values of all settings, from the options of a command. Raises `UsageError`."""
     options: dict[str, Any] = dict(assignments(SCHEMA, given["words"]))
     options |= {f"worker.{name}": given[name] for name in ("kinds", "python") if given[name]}
-    options |= {name: given[name] for name in ("registry", "token", "plaintext") if given[name] is not None}
+    options |= {name: given[name] for name in ("registry", "plaintext") if given[name] is not None}
     return read_service(SCHEMA, os.environ, options, given["config"])
 
 

@@ -6,12 +6,13 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from mxr.configuration.reading import DEFAULT, ServiceValues, read_service
 from mxr.configuration.schema import BYTES, SECONDS, ServiceSchema, setting
+from mxr.protocol.access import WORK
 from mxr.settings import DEFAULT_REGISTRY, load_settings
 from mxr.settings import Settings as ClientSettings
 from mxr_workers.sandbox import ChildLimits
@@ -42,8 +43,17 @@ class RegistryOfWorker:
         example=f'"{DEFAULT_REGISTRY}"',
         absent=f"that of `mxr`, or {DEFAULT_REGISTRY}",
     )
-    token: str | None = setting(
-        None, "The token for the registry.", secret=True, option="--token", example='"TOKEN"', absent="none is sent"
+    token_file: Path | None = setting(
+        None,
+        "A file with the token. It can be replaced while the worker runs.",
+        example='"/etc/mxr/worker.token"',
+        absent="that of `mxr`, or of the registry on this host that belongs to this user",
+    )
+    ca_file: Path | None = setting(
+        None,
+        "Certificates (PEM) of the authorities that may sign the certificate of the registry.",
+        example='"/etc/mxr/ca.pem"',
+        absent="those of `mxr`, or of the system",
     )
     plaintext: bool | None = setting(
         None,
@@ -120,7 +130,7 @@ SCHEMA = ServiceSchema(
     ),
 )
 
-CLIENT_OPTIONS = ("registry", "token", "plaintext", "timeout")
+CLIENT_OPTIONS = ("registry", "token_file", "ca_file", "plaintext", "timeout")
 """The settings of the client of the registry."""
 
 
@@ -191,7 +201,8 @@ def settings_of(values: ServiceValues, environ: Mapping[str, str], **run: Any) -
 def client_settings(values: ServiceValues, environ: Mapping[str, str]) -> ClientSettings:
     """Return how to reach the registry: what is set here, else what `mxr` uses on this host. Raises `UsageError`."""
     given = {name: values.value(name) for name in CLIENT_OPTIONS if values.found[name].source != DEFAULT}
-    return load_settings(environ, given)
+    found = load_settings(environ, given)
+    return replace(found, role=WORK, sources={**found.sources, **{name: values.found[name].source for name in given}})
 
 
 def effective(values: ServiceValues, environ: Mapping[str, str]) -> dict[str, Any]:

@@ -13,6 +13,7 @@
     ├── MismatchError            6  mismatch          refused as incompatible; context.differences lists the fields
     │   └── ConflictError        6  conflict          the registry holds different data under this name
     ├── NotAllowedError          7  not_allowed       permission denied
+    │   ├── UnauthenticatedError 7  unauthenticated   the request has no valid token
     │   └── WouldOverwriteError  7  would_overwrite   a file is in the way, and it may not be replaced
     ├── NoWorkerError            8  no_worker         no live worker and no declared pool can compile the program
     ├── DamagedError            65  damaged           a file or a message body is corrupt
@@ -198,8 +199,15 @@ class NotAllowedError(MxrError):
     """Permission denied."""
 
     code, status, exit = "not_allowed", 403, 7
-    usual_hint = "Pass a token with the required permission: --token or MXR_TOKEN."
-    api_hint = "Ask who runs the registry for the permission."
+    usual_hint = "Ask who runs the registry for the permission."
+
+
+class UnauthenticatedError(NotAllowedError):
+    """The request has no valid token."""
+
+    code, status = "unauthenticated", 401
+    usual_hint = "Run `mxr login`, or set MXR_TOKEN_FILE or MXR_TOKEN. Who runs the registry makes tokens."
+    api_hint = "Send `Authorization: Bearer TOKEN`. Who runs the registry makes tokens (`mxr-registry token create`)."
 
 
 class WouldOverwriteError(NotAllowedError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from functools import cache, partial
 from http import HTTPStatus
 
@@ -13,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from mxr.errors import InterruptionError, MxrError, NotFoundError, UsageError
 from mxr.protocol.artifacts import REGISTRY_HEADER
+from mxr_registry.access.authentication import Authenticator
 from mxr_registry.artifacts.usage import UsageCounter
 from mxr_registry.config.settings import RegistrySettings
 from mxr_registry.database.identity import RegistryIdentity
@@ -35,6 +37,7 @@ from .routes import (
     pipelines,
     queue,
     resolve,
+    tokens,
     uses,
     workers,
 )
@@ -55,13 +58,15 @@ log = logging.getLogger("mxr_registry")
 # What fleets call most comes first, and fixed paths come before those with an id in their place.
 MODULES = (
     *(health, resolve, defaults, artifacts, locks, uses, blobs, models, pipelines, jobs, workers, queue),
-    *(metrics_routes, api_page),
+    *(metrics_routes, tokens, api_page),
 )
 ROUTERS = (resolve.direct_router, *(module.router for module in MODULES))
 
 
-def create_app(settings: RegistrySettings) -> FastAPI:
+def create_app(settings: RegistrySettings, local_tokens: Mapping[str, str] | None = None) -> FastAPI:
     """Return the application for these settings. It opens no connection before the first request.
+
+    `local_tokens`: by their scope, tokens that are in no database.
 
     Raises `UsageError`.
     """
@@ -87,6 +92,7 @@ def create_app(settings: RegistrySettings) -> FastAPI:
         checking=CheckingPool(settings.limits.inspections, settings.limits.inspections_waiting),
         downloads=DownloadBuffers(settings.limits.download_memory),
     )
+    app.state.authenticator = Authenticator(db, {token: (scope,) for scope, token in (local_tokens or {}).items()})
     app.state.rules = settings.rules
     app.state.notifier = JobNotifier(db, app.state.rules)
     app.state.counters = metrics.Counters()

@@ -15,6 +15,7 @@ from . import config_command, request_id, serve_command
 from .command_options import print_error
 from .maintenance import commands
 from .maintenance.namespace_commands import namespace
+from .maintenance.token_commands import token
 
 
 def main() -> None:
@@ -58,6 +59,7 @@ for command in (
     commands.sweep,
     commands.fsck,
     namespace,
+    token,
     config_command.config,
 ):
     program.add_command(command)

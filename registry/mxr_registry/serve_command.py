@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import socket
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mxr.artifact.serving import ANY, BUILT_ONLY
+from mxr.configuration.config_file import user_config_dir
 from mxr.display.streams import write_line
-from mxr.errors import NotAllowedError, TemporaryError, UsageError
+from mxr.errors import MxrError, TemporaryError, UsageError
+from mxr.protocol import local_tokens
 from mxr_registry.config.settings import RegistrySettings, check_served
 
 from .command_options import database, read_values, settings_options
@@ -57,15 +60,12 @@ MAX_DESCRIPTORS = 65_536
     help="An address or network (10.0.0.0/8) of a proxy whose X-Forwarded-For is believed; repeatable "
     "[MXR_SERVE_TRUSTED_PROXIES, separated by spaces]. Default: none.",
 )
-@click.option(
-    "--insecure",
-    is_flag=True,
-    default=None,
-    help="Allow an address other than loopback [MXR_SERVE_INSECURE]. Requests are not authenticated.",
-)
 @click.option("--verbose", is_flag=True, default=None, help="Log every request [MXR_SERVE_VERBOSE].")
 def serve(data: Path | None, config: Path | None, words: tuple[str, ...], **given: Any) -> None:
     """Serve the registry until interrupted (SIGINT or SIGTERM).
+
+    Every request needs a token (`mxr-registry token create`). On a loopback address, mxr and mxr-worker of the user who
+    serves find tokens by themselves.
 
     On a loopback address without --trusted-proxies, every artifact answers requests. Otherwise only artifacts do that a
     worker built or somebody promoted. `mxr-registry namespace set` changes it.
@@ -79,7 +79,24 @@ def serve(data: Path | None, config: Path | None, words: tuple[str, ...], **give
     listener = _listen(settings)
     settings = replace(settings, serve=_default_serve(settings, listener))
     _prepare(settings)
-    _serve(settings, listener)
+    _serve(settings, listener, _local_tokens(listener))
+
+
+def _local_tokens(listener: socket.socket) -> dict[str, str]:
+    """The tokens of programs of this user on this host, by scope; none where other hosts can connect."""
+    host, port = listener.getsockname()[:2]
+    if not _is_loopback(host):
+        return {}
+    path = local_tokens.path_of(user_config_dir(os.environ), host, port)
+    from .access.tokens import make_token
+
+    try:
+        return local_tokens.keep(path, make_token)
+    except MxrError as problem:
+        logging.getLogger("mxr_registry").warning(
+            "programs of this user find no token by themselves: %s Make one with `mxr-registry token create`.", problem
+        )
+        return {}
 
 
 def _default_serve(settings: RegistrySettings, listener: socket.socket) -> str:
@@ -94,6 +111,7 @@ def _is_loopback(address: object) -> bool:
 
 def _prepare(settings: RegistrySettings) -> None:
     """Prepare database and store before the first request: migrate or check the schema, remove stale uploads."""
+    from .access.revocations import reconcile
     from .database import schema
     from .storage import open_store
 
@@ -103,9 +121,10 @@ def _prepare(settings: RegistrySettings) -> None:
             schema.upgrade(db)
         else:
             schema.check_schema(db)
+        store.ready()
+        reconcile(db, store)
     finally:
         db.close()
-    store.ready()
     store.drop_stale()
 
 
@@ -115,11 +134,6 @@ def _listen(settings: RegistrySettings) -> socket.socket:
     except OSError as problem:
         hint = "Give a host name or an IP address of this machine."
         raise UsageError(f"--host {settings.host}: {problem.strerror}.", hint=hint) from None
-    if not _is_loopback(address[0]) and not settings.insecure:
-        raise NotAllowedError(
-            f"{settings.host} is reachable from other machines, and requests need no token.",
-            hint="Listen on 127.0.0.1, or add --insecure if the network itself restricts access.",
-        )
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -169,12 +183,12 @@ def _uvicorn_config(settings: RegistrySettings, app: Any) -> uvicorn.Config:
     )
 
 
-def _serve(settings: RegistrySettings, listener: socket.socket) -> None:
+def _serve(settings: RegistrySettings, listener: socket.socket, tokens: Mapping[str, str]) -> None:
     from mxr_registry.maintenance.sweep import sweep_regularly
 
     from .app import Served, create_app
 
-    app = create_app(settings)
+    app = create_app(settings, tokens)
     # A connection that stays open from the start: `mxr-registry move` detects by it that this database is served.
     app.state.services.db.open_connection()
     server = _server(_uvicorn_config(settings, Served(app)), app, listener, settings.where)
@@ -188,6 +202,7 @@ def _serve(settings: RegistrySettings, listener: socket.socket) -> None:
     with sweep_regularly(settings, app.state.services.db, app.state.services.store):
         server.run(sockets=[listener, *(listener.dup() for _ in range(ACCEPTED_AT_ONCE - 1))])
     app.state.services.usage.close()
+    app.state.authenticator.close()
     app.state.services.db.close()
 
 

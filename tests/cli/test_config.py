@@ -48,7 +48,8 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 def test_each_value_and_where_it_comes_from(project: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     file = project.parent / ".config" / "mxr" / "config.toml"
     file.parent.mkdir(parents=True)
-    file.write_text(f'token = "{SECRET}"\nmax_age = "2h"\nmigraphx = "2.14"\n')
+    file.write_text(f'registry = "http://r:1"\ntoken = "{SECRET}"\nmax_age = "2h"\nmigraphx = "2.14"\n')
+    file.chmod(0o600)
     (project / "mxr.toml").write_text('rocm = "7.2"\nmigraphx = "2.15"\nbatch = [1, 8]\ninputs.x = ["N", 3, 32, 32]\n')
     monkeypatch.setenv("MXR_TIMEOUT", "5")
     printed = run("config", "m.onnx", "--registry", "http://r:1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from xml.etree import ElementTree
 import pytest
 from core.program import program_maker
 from harness.harmless import is_harmless
+from harness.tokens import token_for
 from paths import DATA
 from registry.registry_client import GFX908, REF, RegistryUnderTest, gpu_key, ref_key
 from servers.rows import Databases
@@ -148,6 +150,8 @@ def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
 
     def run(*words: object, registry: str = "http://127.0.0.1:9", internal: bool = False) -> tuple[str, str]:
         monkeypatch.setenv("MXR_REGISTRY", registry)
+        monkeypatch.setenv("MXR_TOKEN", token_for(registry))
+        monkeypatch.setattr("sys.stdin", io.StringIO(EVIL))
         capfd.readouterr()
         with pytest.raises(SystemExit) as ended:
             main([str(word) for word in words])
@@ -186,6 +190,9 @@ def test_rows_of_a_registry(hostile: HostileRegistry, shown: Shown) -> None:
         ("jobs", job),
         ("jobs", job, "--follow"),
         ("workers",),
+        ("whoami",),
+        ("login",),
+        ("logout", EVIL),
         ("lock", "--registered"),
         ("fetch", "m.onnx", *TARGET),
         ("fetch", "m.onnx", *REF_TARGET, "--on-miss", "wait", "-v"),

@@ -285,10 +285,12 @@ def test_a_name_leaves_no_folder(fails: Fails, monkeypatch: pytest.MonkeyPatch, 
     assert sorted(path for path in Path().rglob("*") if path.parts[0] != "cache") == before
 
 
-def test_a_kserve_uri_uses_the_settings_of_its_command(fails: Fails) -> None:
+def test_a_kserve_uri_uses_the_settings_of_its_command(fails: Fails, monkeypatch: pytest.MonkeyPatch) -> None:
     """They reach the fetch without its arguments: the refusal of the token shows that it got there."""
     uri = "mxr://sha256:" + "0" * 64 + "?batch=4&rocm=7.2&migraphx=2.15&arch=gfx908"
-    where = ("--registry", "http://registry.invalid", "--token", "hunter2")
+    where = ("--registry", "http://registry.invalid")
+    monkeypatch.delenv("MXR_REGISTRY")
+    monkeypatch.setenv("MXR_TOKEN", "hunter2")
     failed = fails("kserve-init", uri, "out", *where, "--json", code=7)
     assert "registry.invalid over plain http" in failed.error["detail"] and "hunter2" not in failed.err + failed.out
 

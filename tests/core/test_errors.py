@@ -23,6 +23,7 @@ EXITS = {
     "mismatch": 6,
     "conflict": 6,
     "not_allowed": 7,
+    "unauthenticated": 7,
     "would_overwrite": 7,
     "no_worker": 8,
     "damaged": 65,

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
+from harness import tokens
+
 
 class Relay:
     """Forwards connections to `target`; when `after` bytes have gone `up` or `down`, runs `then` once.
@@ -39,6 +41,7 @@ class Relay:
         self._sockets: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        tokens.stands_before(self.url, target)
         threading.Thread(target=self._accept, daemon=True).start()
 
     def __enter__(self) -> Relay:

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 import urllib3
+from harness import tokens
 from harness.programs import BIN, Program, command
 from harness.programs import run as run_program
 from harness.registry import PROBLEM, RegistryProcess
@@ -100,6 +101,7 @@ class Host:
         self.cache = home / "cache"
         self.url = url
         self.environ = clean_environ(home) | {"MXR_CACHE_DIR": str(self.cache), "MXR_REGISTRY": url}
+        self.environ |= tokens.variable(url)
 
     def __call__(
         self,

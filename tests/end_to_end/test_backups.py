@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from harness import tokens
 from paths import ROOT
 from servers.postgresql import binaries
 from servers.swift import Bucket
@@ -122,6 +123,7 @@ def test_a_registry_is_backed_up_while_it_serves_and_restored(
     report = restored.fsck()
     assert report["artifacts"] >= 1
     fresh = Host(tmp_path / "fresh", restored.url)
+    publisher.environ |= tokens.variable(restored.url)
     assert fresh("fetch", model, *gpu, "--json").json["id"] == before
     assert "prod" in fresh("rm", before, "--yes", expect=7).err
 

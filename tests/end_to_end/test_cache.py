@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness import tokens
 
 from .conftest import Programs
 from .stack import Host, Registry
@@ -178,6 +179,7 @@ def test_another_registry_at_the_same_url_does_not_get_what_the_first_one_answer
     mxr("lock", model, *gpu)
     first.stop()
     second = own_registry(port=first.port)
+    mxr.environ |= tokens.variable(second.url)
     assert mxr(*exact).json["path"] == path, "within max_age nobody asks"
     age(mxr, 2 * HOUR)
     mxr(*exact, expect=3)
@@ -187,6 +189,7 @@ def test_another_registry_at_the_same_url_does_not_get_what_the_first_one_answer
     second.stop()
     mxr(*exact, expect=69)
     first.start()
+    mxr.environ |= tokens.variable(first.url)
     assert mxr(*exact).json["path"] == path, "the first one confirms what it answered"
     elsewhere = mxr(*exact, "--offline", env={"MXR_REGISTRY": "http://127.0.0.1:1"}, expect=69)
     assert "no program for this request" in elsewhere.error["detail"]

@@ -56,7 +56,7 @@ WARM = {
     "mxr.onnxfile": "binding external file_types graph neighbours protobuf reader values weight_dims",
     "mxr.request": "builder defaults model",
     "mxr.configuration": "client_variables config_file",
-    "mxr.settings": "project",
+    "mxr.settings": "project tokens",
     "mxr.util": "codec disk frozen hashing",
     "mxr.workflows": "completed_request fetch",
     "mxr_cli": "grouped_help main on_miss options output",

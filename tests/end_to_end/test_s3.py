@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import urllib3
 from harness.programs import run as run_program
+from harness.tokens import authorization
 from servers.faulty import Alter, Answer, Cut, Fault, Faulty, Stall, Withhold, refused
 from servers.rows import Databases
 from servers.swift import Bucket, S3Server
@@ -20,7 +21,6 @@ from .stack import Host, Registry, Stack, clean_environ, eventually, finish
 
 Hosts = Callable[..., Host]
 Start = Callable[..., Registry]
-TOKEN = "a-token-that-only-the-registry-may-see"
 REF = ("--kind", "ref", "--migraphx", "2.16", "--batch", "4", "--for", "python")
 
 
@@ -104,11 +104,12 @@ class TestSignedUrls:
         found = publish(start_s3())
         begun = inside.count("GET", found.sha256)
         with Faulty(found.registry.url) as front:
-            found.fetch("one", env={"MXR_TOKEN": TOKEN, "MXR_REGISTRY": front.url})
-        assert any(TOKEN in seen.headers.get("authorization", "") for seen in front.seen if seen.path == found.blob)
+            found.fetch("one", env={"MXR_REGISTRY": front.url})
+        token = found.registry.tokens["admin"]
+        assert any(token in seen.headers.get("authorization", "") for seen in front.seen if seen.path == found.blob)
         (asked,) = outside.seen
         assert asked.method == "GET" and found.sha256 in asked.path
-        assert TOKEN not in str(asked)
+        assert token not in str(asked)
         assert not {"authorization", "cookie"} & set(asked.headers)
         assert inside.count("GET", found.sha256) == begun
 
@@ -118,7 +119,7 @@ class TestSignedUrls:
         found = publish(start_s3())
         reply = found.registry.ask("GET", found.blob, Range="bytes=10-19")
         assert (reply.status, reply.data) == (206, found.data[10:20])
-        with urllib3.PoolManager(retries=False) as http:
+        with urllib3.PoolManager(retries=False, headers=authorization(found.registry.url)) as http:
             first = http.request("GET", found.registry.url + found.blob, redirect=False)
             assert first.status == 307 and first.headers["location"].startswith(outside.url)
             assert "no-store" in first.headers["cache-control"]
@@ -137,9 +138,8 @@ class TestSignedUrls:
         self, start_s3: Start, publish: Publish, environ: dict[str, str], headers: dict[str, str]
     ) -> None:
         found = publish(start_s3(**environ))
-        with urllib3.PoolManager(
-            retries=False, headers={name.replace("_", "-"): v for name, v in headers.items()}
-        ) as http:
+        sent = {name.replace("_", "-"): value for name, value in headers.items()} | authorization(found.registry.url)
+        with urllib3.PoolManager(retries=False, headers=sent) as http:
             reply = http.request("GET", found.registry.url + found.blob, redirect=False)
         assert (reply.status, reply.data) == (200, found.data)
         found.fetch("one")

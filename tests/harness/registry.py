@@ -14,10 +14,13 @@ from typing import Any
 
 import urllib3
 
+from mxr.configuration.config_file import user_config_dir
 from mxr.display.python_words import COMMAND
+from mxr.protocol import local_tokens
 
+from . import tokens
 from .api_document import CONFORMANCE
-from .programs import Program, command
+from .programs import Program, command, run
 
 STOP_SECONDS = 60.0
 
@@ -43,12 +46,13 @@ class RegistryProcess:
         log: Path | None = None,
     ) -> None:
         self.data = data
-        self.environ = dict(environ)
+        self.environ = {"XDG_CONFIG_HOME": str(data.parent / f"{data.name}-config"), **environ}
         self.flags = flags
         self.port = port
         self.through = through
         self.log = log or data.parent / f"{data.name}.log"
         self.line = ""
+        self.tokens: dict[str, str] = {}
         # Blobs may be in S3: a redirect is followed, nothing else is repeated.
         follow = urllib3.Retry(total=None, connect=0, read=0, status=0, other=0, redirect=2)
         self.http = urllib3.PoolManager(maxsize=64, retries=follow, timeout=90)
@@ -74,6 +78,15 @@ class RegistryProcess:
             self.stop()
             raise AssertionError(f"the registry did not start: {self.log.read_text()}")
         self.url, self.port = found[1], int(found[2])
+        self.tokens = self.tokens or local_tokens_of(self.environ, self.url) or self._make_tokens()
+        tokens.remember(self.url, self.tokens)
+        self.http.headers.update(tokens.authorization(self.url))
+
+    def _make_tokens(self) -> dict[str, str]:
+        """Tokens of a registry that other hosts can reach, which keeps none for its user."""
+        create = ("token", "create", "tests", "--data", self.data, "--scopes")
+        runs = {scope: run(command("mxr-registry", *create, scope), env=self.environ) for scope in ("admin", "work")}
+        return {scope: done.stdout.strip() for scope, done in runs.items()}
 
     def stop(self, how: int = signal.SIGTERM) -> int:
         """Stop it; its exit number."""
@@ -108,7 +121,7 @@ class RegistryProcess:
     ) -> urllib3.BaseHTTPResponse:
         """A reply; a body that is not bytes is sent as JSON."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        typed = body_type(body) | dict(headers or {})
+        typed = body_type(body) | tokens.authorization(self.url) | dict(headers or {})
         reply = self.http.request(method, self.url + path, body=data, headers=typed, **options)
         if options.get("preload_content", True) and not (reply.retries and reply.retries.history):
             CONFORMANCE.check(method, path, body, reply.status, reply.headers, reply.data)
@@ -124,6 +137,12 @@ class RegistryProcess:
             words = COMMAND.sub("", said["hint"]) + said["detail"]
             assert "--" not in words and not CLIENT_COMMAND.search(said["hint"]), said
         return reply.status, said
+
+
+def local_tokens_of(environ: Mapping[str, str], url: str) -> dict[str, str]:
+    """The tokens that a registry at this URL keeps for its user, by their scope; none beyond loopback."""
+    at = urllib3.util.parse_url(url)
+    return local_tokens.read(local_tokens.path_of(user_config_dir(environ), str(at.host).strip("[]"), at.port or 80))
 
 
 def body_type(body: Any) -> dict[str, str]:

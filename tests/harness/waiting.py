@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from .tokens import authorization
+
 T = TypeVar("T")
 
 ESTABLISHED = "01"
@@ -35,7 +37,8 @@ class PendingRequest:
         self._http = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout)
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
-        self._http.request(method, path, body=data, headers={"content-type": kind} if data else {})
+        headers = ({"content-type": kind} if data else {}) | authorization(url)
+        self._http.request(method, path, body=data, headers=headers)
         self.client_port: int = self._http.sock.getsockname()[1]
         self.server_port: int = self._http.sock.getpeername()[1]
 

@@ -6,6 +6,8 @@ import json
 import socket
 from typing import Any
 
+from harness.tokens import authorization
+
 NAME = "0" * 64
 """The sha256 of a blob that nobody sends."""
 
@@ -18,7 +20,8 @@ class RawConnection:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=seconds)
         self._file = self._socket.makefile("rb")
         if lines:
-            self.send("\r\n".join((*lines, "", "")).encode("latin-1") + body)
+            token = [f"{name}: {value}" for name, value in authorization(f"http://127.0.0.1:{port}").items()]
+            self.send("\r\n".join((*lines, *token, "", "")).encode("latin-1") + body)
 
     def send(self, data: bytes) -> None:
         """Send these bytes."""

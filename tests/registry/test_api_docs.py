@@ -42,6 +42,7 @@ def form(value: Any) -> Any:
 def test_the_round_works_as_written_and_answers_as_shown(server: Any, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(ONNX)
     (tmp_path / "model.mxr").write_bytes(GFX908)
+    (tmp_path / "api.token").write_text(server.tokens["admin"] + "\n")
     script = ["set -eu"]
     for number, (kind, text) in enumerate(BLOCKS):
         if kind == "sh":
@@ -72,11 +73,14 @@ def test_the_program_in_python_has_a_program_compiled_and_fetches_it(start: Any,
     key = gpu_key(server.register_model(), rocm="7.1")
     (tmp_path / "request.json").write_text(json.dumps({"key": key, "constraints": {"num_cu": 120}}))
 
+    token = tmp_path / "one.token"
+    token.write_text(server.tokens["admin"] + "\n")
+
     def fetch() -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "fetch.py", "request.json", "program.mxr"],
             cwd=tmp_path,
-            env={**os.environ, "REGISTRY": server.url},
+            env={**os.environ, "REGISTRY": server.url, "MXR_TOKEN_FILE": str(token)},
             capture_output=True,
             text=True,
             timeout=60,

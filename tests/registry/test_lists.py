@@ -127,7 +127,7 @@ def test_names_of_models_are_searched_by_their_beginning(server: RegistryUnderTe
 
 
 def test_pages_over_http(filled: RegistryUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = Client(Settings(registry=filled.url))
+    client = Client(Settings(registry=filled.url, token=filled.tokens["admin"]))
     assert [each.name for each in client.workers()] == [f"w{number} & co" for number in range(COUNT)]
     assert [each.name for each in client.locks()] == [f"lock-{number}" for number in range(COUNT)]
     assert [each.count for each in client.usage(3)] == [3, 2, 2]

@@ -149,7 +149,8 @@ def test_downloads_that_nobody_reads_take_little_memory(server: RegistryUnderTes
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.settimeout(60)
             client.connect(("127.0.0.1", server.port))
-            client.sendall(f"GET /v1/blobs/{name} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+            token = f"authorization: {server.http.headers['authorization']}"
+            client.sendall(f"GET /v1/blobs/{name} HTTP/1.1\r\nhost: localhost\r\n{token}\r\n\r\n".encode())
             assert client.recv(12) == b"HTTP/1.1 200"
         assert server.get("/healthz").status == 200
         assert memory_of(server.process.pid, "VmRSS") - before < 160

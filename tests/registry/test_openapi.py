@@ -253,6 +253,12 @@ def test_every_operation_answers_as_described(server: Any) -> None:
         server.ok("DELETE", path)
         assert server.call("DELETE", path)[0] == 404
 
+    # Tokens.
+    made = server.ok("POST", "/v1/tokens", {"name": "ci", "scopes": ["fetch", "ask"], "expires": 90})
+    server.ok("GET", "/v1/tokens?limit=1")
+    server.request("GET", "/v1/whoami", headers={"authorization": f"Bearer {made['secret']}"})
+    server.ok("DELETE", f"/v1/tokens/{made['token']['id']}")
+
     assert {name for name, _ in CONFORMANCE.seen} == set(OPERATIONS)
     described = {
         (name, int(status))

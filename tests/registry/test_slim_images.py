@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.tokens import token_for
 from paths import DATA, ROOT
 from registry.registry_client import GFX908, ONNX_MODEL, gpu_key
 from servers.faulty import Alter, Answer, Cut, Faulty
@@ -25,7 +26,7 @@ SCRIPT = next(text for text in BLOCKS if text.startswith("#!/bin/sh"))
 CHOSEN = next(text for text in BLOCKS if "$id" in text)
 COMPILE = next(text for text in BLOCKS if "/v1/jobs" in text)
 
-TOOLS = ("sh", "curl", "sha256sum", "mktemp", "rm", "grep", "head", "cut", "sed", "sleep", "chmod", "mv")
+TOOLS = ("sh", "curl", "sha256sum", "mktemp", "cat", "rm", "grep", "head", "cut", "sed", "sleep", "chmod", "mv")
 NAME = sha256(GFX908).hexdigest()
 FACTS = {"attributes": {"num_cu": 120, "sramecc": "+", "xnack": "-"}}
 
@@ -52,11 +53,15 @@ def slim(tmp_path: Path) -> Slim:
     request = {"key": gpu_key(ONNX_MODEL), "constraints": {"num_cu": 120, "xnack": "-"}}
     (folder / "request.json").write_text(json.dumps(request))
 
+    token = tmp_path / "fetch.token"
+
     def run(text: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        (url,) = re.findall(r"http://[0-9.:]+", text) or [""]
+        token.write_text(f"{token_for(url)}\n")
         return subprocess.run(
             ["sh", "-euc", text],
             cwd=folder,
-            env={"PATH": str(tools), **environ},
+            env={"PATH": str(tools), "MXR_TOKEN_FILE": str(token), **environ},
             capture_output=True,
             text=True,
             timeout=90,
@@ -103,6 +108,7 @@ def test_a_program_is_fetched_once(start: Any, slim: Slim, image: Path) -> None:
     (image / "model.mxr").unlink()
     done = slim(CHOSEN.replace("http://registry:8765", server.url), id=artifact["id"], sha256=NAME)
     assert (done.returncode, done.stdout) == (0, "model.mxr: OK\n")
+    assert (image / "header").read_text() == f"Authorization: Bearer {server.tokens['admin']}\n"
 
 
 def test_what_goes_wrong_on_the_way(start: Any, slim: Slim, image: Path) -> None:

@@ -17,6 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+from harness import tokens
+
 CHUNK = 1 << 16
 
 
@@ -97,6 +99,7 @@ class Faulty:
         if tls is not None:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         self.url = f"http{'s' if tls else ''}://127.0.0.1:{self._server.server_address[1]}"
+        tokens.stands_before(self.url, target)
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def __enter__(self) -> Faulty:

@@ -6,21 +6,23 @@ import ipaddress
 from urllib.parse import urlsplit
 
 from mxr.errors import NotAllowedError
-from mxr.settings import Settings
 
 
-def check_token(settings: Settings) -> None:
-    """Raise `NotAllowedError` if the token would leave this machine unencrypted and `plaintext` does not allow it."""
-    parts = urlsplit(settings.registry)
-    if settings.token and parts.scheme != "https" and not settings.plaintext and not _is_loopback(parts.hostname or ""):
+def refuse_plain(url: str) -> None:
+    """Raise `NotAllowedError` if a token for this URL would leave this machine unencrypted."""
+    parts = urlsplit(url)
+    if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
         raise NotAllowedError(
             f"The token would go to {parts.hostname} over plain http, where others can read it.",
             hint="Use an https:// URL. In a network that you trust: --plaintext or MXR_PLAINTEXT=1.",
         )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address means this host."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback

@@ -6,7 +6,7 @@ Transfers of many blobs are in `transfer`, the requests of a worker in `worker`,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -16,11 +16,13 @@ from urllib.parse import quote
 from mxr.artifact.attributes import Request
 from mxr.artifact.manifest import Blob
 from mxr.artifact.partial import PartialRequest
+from mxr.display.redaction import redact_url
 from mxr.errors import (
     Json,
     MxrError,
     NotARegistryError,
     TemporaryError,
+    UnauthenticatedError,
     UnreachableError,
     UsageError,
     from_json,
@@ -32,16 +34,19 @@ from mxr.util import codec
 from mxr.util.hashing import CHUNK
 
 from .command_hints import command_hint
-from .plain_http import check_token
+from .credentials import Credentials
 from .redirects import PLAIN, RedirectHost, returned_connection
 from .reply_limits import MAX_ERROR, MAX_REPLY, MAX_VALUES, MIN_RATE, REPLY_SECONDS, pool_manager, shut_down_after
 from .retry import ONCE, REQUEST, RetryPolicy, retry
 
 if TYPE_CHECKING:
+    import socket
+    from pathlib import Path
+
     import urllib3
 
+    from mxr.protocol import access, surveys
     from mxr.protocol import jobs as job_protocol
-    from mxr.protocol import surveys
 
 T = TypeVar("T")
 
@@ -80,21 +85,33 @@ class Client:
         self.url = settings.registry
         self._settings = settings
         self._connections = connections
+        self._credentials = Credentials(settings)
         self._redirect_host = RedirectHost()
         self.identity = ""
         """The UUID of the registry that sent the last reply; empty before, and where the reply did not say."""
 
     @cached_property
     def _pool(self) -> urllib3.PoolManager:
-        check_token(self._settings)
-        headers = dict(PLAIN)
-        if self._settings.token:
-            headers["Authorization"] = f"Bearer {self._settings.token}"
-        return pool_manager()(maxsize=self._connections, headers=headers, retries=False, socket_options=_keepalive())
+        return self._new_pool(self._credentials.header_for)
+
+    @cached_property
+    def _plain_pool(self) -> urllib3.PoolManager:
+        """Connections to other hosts, which get no token."""
+        return self._new_pool(lambda _: {})
+
+    def _new_pool(self, authorize: Callable[[socket.socket], Mapping[str, str]]) -> urllib3.PoolManager:
+        kind, trust = pool_manager(authorize), _trust(self._settings.ca_file)
+        return kind(maxsize=self._connections, headers=PLAIN, retries=False, socket_options=_keepalive(), **trust)
 
     def with_timeout(self, seconds: float) -> Client:
         """Return a client with its own connection and a timeout of at most `seconds` without a byte received."""
         return Client(replace(self._settings, timeout=min(self._settings.timeout, seconds)), connections=1)
+
+    def whoami(self) -> access.Principal:
+        """Return the principal of the token that this client sends."""
+        from mxr.protocol import access
+
+        return self.exchange(access.Principal, "GET", "/whoami")
 
     def resolve(self, request: Request) -> artifact_protocol.ResolveReply:
         """Return the artifact for a request.
@@ -302,9 +319,11 @@ class Client:
         with ExitStack() as stack:
             found = None
             if direct and self._redirect_host.serves:
-                found = stack.enter_context(self._reply("GET", path, redirect=False))
+                found = stack.enter_context(self._reply("GET", path, redirects=True))
                 if found.status >= 300:
-                    found = stack.enter_context(self._redirect_host.follow(self._pool, found, self._settings.timeout))
+                    found = stack.enter_context(
+                        self._redirect_host.follow(self._plain_pool, found, self._settings.timeout)
+                    )
             if found is None:
                 found = stack.enter_context(self._reply("GET", path + "?direct=no"))
             stack.enter_context(shut_down_after(seconds, found.shutdown))
@@ -391,10 +410,13 @@ class Client:
         *,
         policy: RetryPolicy = REQUEST,
         wait: float = 0,
-        redirect: bool = True,
+        redirects: bool = False,
     ) -> Iterator[urllib3.BaseHTTPResponse]:
-        """Send one request and yield the reply. Raises the error that the registry answered."""
-        reply = retry(policy, lambda: self._send(method, path, body, headers or {}, wait, redirect))
+        """Send one request and yield the reply. Raises the error that the registry answered.
+
+        `redirects`: a redirect is an answer, which the caller follows; otherwise it is an error.
+        """
+        reply = retry(policy, lambda: self._send(method, path, body, headers or {}, wait, redirects))
         with returned_connection(reply):
             yield reply
 
@@ -405,7 +427,7 @@ class Client:
         body: bytes | Iterable[bytes] | None,
         headers: Mapping[str, str],
         wait: float,
-        redirect: bool,
+        redirects: bool,
     ) -> urllib3.BaseHTTPResponse:
         """Make one attempt: returns a reply with a status below 400, and raises the error in any other."""
         import urllib3
@@ -416,10 +438,10 @@ class Client:
                 method,
                 self.url + artifact_protocol.API + path,
                 body=body,
-                headers={**self._pool.headers, **headers},
-                # Redirects only: `retry` makes the attempts.
-                retries=urllib3.Retry(total=None, connect=0, read=0, status=0, other=0, redirect=3),
-                redirect=redirect,
+                headers={**PLAIN, **self._credentials.header(), **headers},
+                # `retry` makes the attempts, and no token goes along a redirect.
+                retries=False,
+                redirect=False,
                 timeout=urllib3.Timeout(connect=min(CONNECT, timeout), read=timeout + wait),
                 preload_content=False,
                 decode_content=False,
@@ -430,7 +452,7 @@ class Client:
         if reply.status >= 400:
             with returned_connection(reply):
                 raise self._error(reply)
-        if not self.identity:
+        if not self.identity or (reply.status >= 300 and not (redirects or reply.status == NOT_MODIFIED)):
             with returned_connection(reply):
                 raise self._foreign(reply)
         return reply
@@ -447,6 +469,8 @@ class Client:
             return self._foreign(reply)
         error.retry_after = _retry_after(reply)
         error.hint = command_hint(error) or error.hint
+        if isinstance(error, UnauthenticatedError):
+            self._credentials.explain(error)
         return error
 
     def _foreign(self, reply: urllib3.BaseHTTPResponse) -> NotARegistryError:
@@ -455,9 +479,15 @@ class Client:
         for name, what in (("content-type", ""), ("server", "server ")):
             if value := reply.headers.get(name, "")[:60]:
                 facts.append(f"{what}{value}")
+        elsewhere = reply.get_redirect_location()
+        if elsewhere:
+            facts.append(f"it redirects to {redact_url(elsewhere[:200])}")
         return NotARegistryError(
             f"What answers at {self.url} is not an mxr registry ({', '.join(facts)}; no header "
-            f"{artifact_protocol.REGISTRY_HEADER})."
+            f"{artifact_protocol.REGISTRY_HEADER}).",
+            hint="Set --registry (or MXR_REGISTRY) to the URL of the registry itself: redirects are not followed."
+            if elsewhere
+            else None,
         )
 
 
@@ -468,6 +498,23 @@ def _retry_after(reply: urllib3.BaseHTTPResponse) -> float | None:
     with suppress(urllib3.exceptions.InvalidHeader):
         return urllib3.Retry().get_retry_after(reply)
     return None
+
+
+def _trust(ca_file: Path | None) -> dict[str, Any]:
+    """Return the options of a pool that trusts the authorities in this file. Raises `UsageError`."""
+    if ca_file is None:
+        return {}
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(ca_file)
+    except OSError as problem:
+        raise UsageError(
+            f"The certificates in {ca_file} cannot be used: {problem.strerror or problem}.",
+            hint="Set MXR_CA_FILE to a file of certificates in PEM form.",
+        ) from None
+    return {"ssl_context": context}
 
 
 def _keepalive() -> list[tuple[int, int, int]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 VARIABLES = {
     "registry": "MXR_REGISTRY",
     "token": "MXR_TOKEN",
+    "token_file": "MXR_TOKEN_FILE",
+    "ca_file": "MXR_CA_FILE",
     "cache_dir": "MXR_CACHE_DIR",
     "consumer": "MXR_CONSUMER",
     "rocm": "MXR_ROCM",

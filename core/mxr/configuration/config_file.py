@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -107,14 +107,23 @@ def _spelled(name: str) -> str:
     return f"[\"']?{re.escape(name)}[\"']?"
 
 
+def user_config_dir(environ: Mapping[str, str]) -> Path:
+    """Return the folder of mxr's own files of this user, whether it exists or not.
+
+    Source: XDG Base Directory Specification.
+    """
+    base = environ.get("XDG_CONFIG_HOME") or ""
+    return (Path(base) if base.startswith("/") else Path(environ.get("HOME") or "/") / ".config") / "mxr"
+
+
 def read_config(
-    path: Path, within: str = "", *, follow_links: bool = False, any_owner: bool = False
+    path: Path, within: str = "", *, follow_links: bool = False, any_owner: bool = False, private: bool = False
 ) -> ConfigFile | None:
     """Return the content of a file, None if there is none.
 
     Raises `UntrustedFileError` for what another user owns (unless `any_owner`) or can write, for what is no regular
-    file, and, without `follow_links`, for a symbolic link; `UsageError` for a file of this user that is too large or no
-    text, unless it belongs to other tools (`within`).
+    file, with `private` for what others can read, and, without `follow_links`, for a symbolic link; `UsageError` for a
+    file of this user that is too large or no text, unless it belongs to other tools (`within`).
     """
     try:
         descriptor = os.open(path, OPEN | (0 if follow_links else os.O_NOFOLLOW))
@@ -127,7 +136,7 @@ def read_config(
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
             return None
-        reason = _distrust(status, any_owner=any_owner)
+        reason = _distrust(status, any_owner=any_owner) or (private and _exposure(status, descriptor)) or ""
         if reason:
             raise UntrustedFileError(reason)
         with os.fdopen(descriptor, "rb", closefd=False) as file:
@@ -158,6 +167,19 @@ def _distrust(status: os.stat_result, *, any_owner: bool) -> str:
     writers = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if writers & stat.S_IWOTH or (writers and not _is_own_group(status.st_gid)):
         return f"other users can write it (mode {stat.S_IMODE(status.st_mode):04o}; `chmod go-w` mends that)"
+    return ""
+
+
+def _exposure(status: os.stat_result, descriptor: int) -> str:
+    """Return why a file is no place for a secret, nothing if only this user, its own group and root can read it.
+
+    What this user cannot mend is accepted: a secret that root or the platform of containers has mounted.
+    """
+    readers = status.st_mode & (stat.S_IRGRP | stat.S_IROTH)
+    if not readers or status.st_uid != os.geteuid() or os.fstatvfs(descriptor).f_flag & os.ST_RDONLY:
+        return ""
+    if readers & stat.S_IROTH or not _is_own_group(status.st_gid):
+        return f"other users can read it (mode {stat.S_IMODE(status.st_mode):04o}; `chmod go-r` mends that)"
     return ""
 
 

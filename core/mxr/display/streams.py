@@ -23,6 +23,11 @@ def write_json(value: object) -> None:
     _write(json_text(value, indent=indent) + "\n", err=False)
 
 
+def write_secret(text: str) -> None:
+    """Write a line with a secret that the user asked for. Everything else leaves secrets out."""
+    _write(text + "\n", err=False)
+
+
 def write_error(program: str, message: str, hint: str) -> None:
     """Write an error to standard error: what is wrong in one line, and what to do in another."""
     write_line(f"{program}: {' '.join(message.split())}", err=True)

@@ -1,17 +1,18 @@
 """Client settings: one frozen value, built once from flags, environment variables and the user's configuration file.
 
 project        files of a project that set request defaults
+tokens         the form of tokens, and those that `mxr login` has stored
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from mxr.configuration.client_variables import VARIABLES
-from mxr.configuration.config_file import UntrustedFileError, read_config
+from mxr.configuration.config_file import UntrustedFileError, read_config, user_config_dir
 from mxr.errors import UsageError
 from mxr.util.frozen import dataclass
 
@@ -45,7 +46,10 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 class Settings:
     """The settings of a client. Their repr has no secret.
 
-    `registry`: URL, without user and password. `token`: sent as a bearer token. `cache_dir`: folder of the local cache.
+    `registry`: URL, without user and password. `token`: sent as a bearer token; `token_file`: a file that has it.
+    `ca_file`: certificates (PEM) of authorities that may sign the registry's, instead of those of the system. `role`:
+    the scope of the token that a registry of this user on this host offers. `withheld`: why a token is not for
+    `registry`, as a sentence. `config_dir`: folder of this user's configuration. `cache_dir`: of the local cache.
     `consumer`: default of `--for`. `rocm`, `migraphx`, `batch`: what a request has where neither options nor host tell.
     `host_file`: recorded host facts (`mxr host --json`). `timeout`: seconds without a
     byte received. `plaintext`: send the token also over plain http to another machine. `kserve_allow`: what the URIs of
@@ -74,9 +78,20 @@ class Settings:
     rocm: str | None = None
     migraphx: str | None = None
     batch: tuple[int, ...] = ()
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    role: str = "admin"
+    withheld: str = ""
+    config_dir: Path | None = None
     home: Path | None = None
     sources: Mapping[str, str] = field(default_factory=dict, repr=False)
     unused: tuple[str, ...] = ()
+
+    @property
+    def token_variables(self) -> dict[str, str]:
+        """The environment variables with which another program uses the same token."""
+        found = {"token": self.token, "token_file": self.token_file and str(self.token_file)}
+        return {VARIABLES[name]: value for name, value in found.items() if value}
 
 
 def load_settings(environ: Mapping[str, str], given: Mapping[str, Any] | None = None) -> Settings:
@@ -94,7 +109,11 @@ def load_settings(environ: Mapping[str, str], given: Mapping[str, Any] | None = 
     sources = dict.fromkeys(file, str(config)) | {name: VARIABLES[name] for name in variables}
     sources |= {name: FLAGS.get(name, f"--{name.replace('_', '-')}") for name in flags}
     found: dict[str, Any] = {"cache_dir": default_cache, "state_dir": state, **file, **variables, **flags}
-    for name in ("cache_dir", "host_file", "state_dir"):
+    registry = _url(found)
+    read: dict[str, Any] = {"registry": registry, "timeout": _seconds(found)}
+    read |= {"plaintext": _switch(found), "kserve_allow": _kserve_allow(found)}
+    read |= _token_settings((flags, variables, file), registry, sources)
+    for name in ("cache_dir", "host_file", "state_dir", "ca_file"):
         if found.get(name) is not None:
             found[name] = _path(found[name])
     for name in ("max_age", "max_stale"):
@@ -102,14 +121,39 @@ def load_settings(environ: Mapping[str, str], given: Mapping[str, Any] | None = 
             found[name] = _duration(name, found[name])
     if "cache_owners" in found:
         found["cache_owners"] = _user_ids(found["cache_owners"])
-    if found.get("token") is not None:
-        found["token"] = _token(found["token"])
     for name in DEFAULTS:
         if name in found:
             found[name] = _request_default(name, found[name], sources[name])
-    read = {"registry": _url(found), "timeout": _seconds(found)}
-    read |= {"plaintext": _switch(found), "kserve_allow": _kserve_allow(found)}
-    return Settings(**found | read, home=home, sources=sources, unused=unused)
+    config_dir = config.parent
+    return Settings(**found | read, home=home, config_dir=config_dir, sources=sources, unused=unused)
+
+
+def _token_settings(levels: Sequence[Mapping[str, Any]], registry: str, sources: Mapping[str, str]) -> dict[str, Any]:
+    """Return `token`, `token_file` and `withheld`. `levels`: flags, variables and file.
+
+    A token is for the registry that is set beside it or further down. With another one from further up, it is not sent:
+    whoever runs that one would have it.
+    """
+    none: dict[str, Any] = {"token": None, "token_file": None, "withheld": ""}
+    for at, level in enumerate(levels):
+        names = [name for name in ("token", "token_file") if level.get(name)]
+        if len(names) > 1:
+            raise UsageError(
+                f"{sources['token']} and {sources['token_file']} are both set.", hint="Set one of them, or neither."
+            )
+        if not names:
+            continue
+        meant = next((str(each["registry"]).rstrip("/") for each in levels[at:] if each.get("registry")), registry)
+        if level is levels[-1] and not level.get("registry"):
+            meant = DEFAULT_REGISTRY
+        if meant != registry:
+            return none | {"withheld": f"The token from {sources[names[0]]} is for {meant}, so it was not sent."}
+        if names == ["token"]:
+            from .tokens import check_token
+
+            return none | {"token": check_token(level["token"], sources["token"])}
+        return none | {"token_file": _path(level["token_file"])}
+    return none
 
 
 FLAGS = {"consumer": "--for", "host_file": "--host"}
@@ -118,21 +162,7 @@ FLAGS = {"consumer": "--for", "host_file": "--host"}
 
 def config_path(environ: Mapping[str, str]) -> Path:
     """Return the path of the user's configuration file, whether it exists or not."""
-    home = Path(environ.get("HOME") or "/")
-    return Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "mxr" / "config.toml"
-
-
-def _token(value: object) -> str | None:
-    """A token without the newline that a mounted secret ends with. The error does not quote it."""
-    text = str(value).strip()
-    if not text:
-        return None
-    if not all("!" <= letter <= "~" for letter in text):
-        raise UsageError(
-            "The token has characters that a header cannot carry.",
-            hint="Set MXR_TOKEN to the token alone: visible ASCII characters, without spaces and quotes.",
-        )
-    return text
+    return user_config_dir(environ) / "config.toml"
 
 
 def _read_file(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -149,7 +179,16 @@ def _read_file(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
             kinds, expected = KINDS.get(name, (str, "a string"))
             if not isinstance(value, kinds) or isinstance(value, bool) != (kinds is bool):
                 raise file.error(name, f"{name} must be {expected}", f"Correct {name} in this file.")
+        if "token" in found:
+            _require_private(path)
     return found, ()
+
+
+def _require_private(path: Path) -> None:
+    try:
+        read_config(path, follow_links=True, private=True)
+    except UntrustedFileError as reason:
+        raise UsageError(f"{path} sets token, but {reason}.", hint="Or remove it, and run `mxr login`.") from None
 
 
 def _request_default(name: str, value: object, source: str) -> Any:
@@ -175,7 +214,8 @@ def _url(found: Mapping[str, Any]) -> str:
     if "@" in url:
         # Not quoted: the part before it may be a password.
         raise UsageError(
-            "The registry URL contains a user name or a password.", hint="Remove it, and set MXR_TOKEN instead."
+            "The registry URL contains a user name or a password.",
+            hint="Remove it, and run `mxr login` or set MXR_TOKEN_FILE.",
         )
     if not url.startswith(("http://", "https://")) or not _host(url):
         raise UsageError(f"{url!r} is not a registry URL.", hint="Write it as http://HOST:8765 or https://HOST.")

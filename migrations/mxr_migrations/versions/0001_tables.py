@@ -33,6 +33,7 @@ TABLES = (
     "models",
     "namespaces",
     "registry",
+    "tokens",
     "workers",
     "artifact_blobs",
     "artifact_inputs",
@@ -57,6 +58,7 @@ def upgrade() -> None:
     _models()
     _namespaces()
     _registry()
+    _tokens()
     _workers()
     _artifact_blobs()
     _artifact_inputs()
@@ -243,6 +245,27 @@ def _registry() -> None:
         _column("uuid", sa.String(36)),
         sa.PrimaryKeyConstraint("number", name="pk_registry"),
     )
+
+
+def _tokens() -> None:
+    op.create_table(
+        "tokens",
+        _column("seq", SERIAL),
+        _column("id", sa.String(12)),
+        _column("namespace", NAMESPACE),
+        _column("name", NAMESPACE),
+        _column("scopes", WORD),
+        _column("sha256", HASH),
+        _column("created_at", sa.Double()),
+        _column("created_by", NAMESPACE),
+        _column("expires_at", sa.Double(), nullable=True),
+        _column("used_at", sa.Double(), nullable=True),
+        _column("revoked_at", sa.Double(), nullable=True),
+        sa.PrimaryKeyConstraint("seq", name="pk_tokens"),
+        sa.UniqueConstraint("id", name="uq_tokens_id"),
+        sqlite_autoincrement=True,
+    )
+    _index("tokens", "name", "seq")
 
 
 def _workers() -> None:

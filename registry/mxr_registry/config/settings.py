@@ -76,9 +76,6 @@ class ServeSettings:
         check=check_networks,
         option="--trusted-proxies",
     )
-    insecure: bool = setting(
-        False, "Allow an address other than loopback. Requests are not authenticated.", option="--insecure"
-    )
     verbose: bool = setting(False, "Log every request.", option="--verbose")
 
 
@@ -126,7 +123,6 @@ class RegistrySettings:
     store_url: str = field(repr=False)
     host: str = "127.0.0.1"
     port: int = 8765
-    insecure: bool = False
     verbose: bool = False
     allowed_hosts: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
@@ -158,7 +154,6 @@ class RegistrySettings:
             store_url=paths["store.url"],
             host=served.host,
             port=served.port,
-            insecure=served.insecure,
             verbose=served.verbose,
             allowed_hosts=served.allowed_hosts,
             trusted_proxies=served.trusted_proxies,

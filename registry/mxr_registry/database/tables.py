@@ -1,4 +1,6 @@
-"""The tables for artifacts, models, blobs, uses, misses, locks and the identity. Constraints guarantee all uniqueness.
+"""The tables for artifacts, models, blobs, uses, misses, locks, tokens and the identity.
+
+Constraints guarantee all uniqueness.
 
     models ──< model_blobs >── blobs ──< artifact_blobs >── artifacts ──< artifact_inputs, uses        misses
                                                                      └──< lock_artifacts >── locks        namespaces
@@ -78,6 +80,30 @@ class NamespaceRow(Base):
     serve: Mapped[str | None] = mapped_column(String(20))
     created_at: Mapped[float]
     defaults_json: Mapped[str | None] = mapped_column(String(1000))
+
+
+class TokenRow(Base):
+    """A token of the principal `name`. `sha256` is that of the whole token, which the registry does not keep.
+
+    `scopes` are separated by spaces. `used_at` is accurate to a minute. `revoked_at` is never removed: the store keeps
+    the ids of revoked tokens too, so that a restored backup of the database does not make one valid again.
+    """
+
+    __tablename__ = "tokens"
+
+    seq: Mapped[int] = mapped_column(Serial, primary_key=True)
+    id: Mapped[str] = mapped_column(String(12))
+    namespace: Mapped[str] = mapped_column(Namespace)
+    name: Mapped[str] = mapped_column(Namespace)
+    scopes: Mapped[str] = mapped_column(Word)
+    sha256: Mapped[str] = mapped_column(Hash)
+    created_at: Mapped[float]
+    created_by: Mapped[str] = mapped_column(Namespace)
+    expires_at: Mapped[float | None]
+    used_at: Mapped[float | None]
+    revoked_at: Mapped[float | None]
+
+    __table_args__ = (UniqueConstraint("id"), Index(None, "name", "seq"), {"sqlite_autoincrement": True})
 
 
 class BlobRow(Base):

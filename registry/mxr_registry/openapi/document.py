@@ -8,16 +8,24 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from mxr.errors import BY_CODE, MAX_REQUEST_ID, TYPE
+from mxr.protocol.access import SCOPES
 
 from .fields import Enumeration
-from .operations import NAMED
+from .operations import NAMED, TOKEN_SCHEME
 
 DESCRIPTION = """
 A request says what a program must satisfy: `{"key": {...}, "constraints": {...}}`. `POST /v1/resolve` finds the
 program, and `POST /v1/jobs` has it compiled. Errors are problem details (RFC 9457); decide by their `code`. Lists are
 `{"items": [...], "next": ...}`: pass `next` as `after`. Times are RFC 3339; durations are seconds. Clients should
-ignore fields that they do not know.
+ignore fields that they do not know. A token needs one of the scopes that an operation names.
 """.strip()
+
+SCHEME = {
+    "type": "http",
+    "scheme": "bearer",
+    "bearerFormat": "mxr_<id>_<secret>",
+    "description": "A token. Its scopes: " + "; ".join(f"`{scope}` may {text}" for scope, text in SCOPES.items()) + ".",
+}
 
 TAGS = {
     "resolve": "Find the program for a request.",
@@ -28,6 +36,7 @@ TAGS = {
     "jobs": "Have programs compiled, and follow it. Workers claim jobs and report on them.",
     "pipelines": "Many programs at once.",
     "workers": "What can compile.",
+    "tokens": "Who may do what.",
     "health": "Probes and metrics.",
 }
 
@@ -92,4 +101,5 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
     NAMED.require_what_replies_have(bodies)
     problem = problem_schema()
     named = NAMED.named | {"Problem": problem}
-    return document | {"components": {"schemas": dict(sorted(named.items()))}}
+    schemes = {TOKEN_SCHEME: SCHEME}
+    return document | {"components": {"schemas": dict(sorted(named.items())), "securitySchemes": schemes}}

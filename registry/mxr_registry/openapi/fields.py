@@ -17,6 +17,7 @@ from mxr.artifact.key import FORM, KEY_VERSION, MODEL
 from mxr.artifact.manifest import SHA256, Manifest
 from mxr.artifact.matching import Match
 from mxr.consumers.ort.recording_form import BY_WORKERS, RUNTIME_VERSION
+from mxr.protocol import access
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import HUGE
 
@@ -55,6 +56,8 @@ WORKER_STATE = Enumeration("WorkerState", "The state of a worker.", ("idle", "bu
 ORIGIN = Enumeration("Origin", "Who made an artifact.", tuple(serving.ORIGINS))
 SERVE_RULE = Enumeration("ServeRule", "Which artifacts answer requests.", tuple(serving.SERVE_RULES))
 MODEL_EVIDENCE = Enumeration("ModelEvidence", "How the model of an artifact is known.", ("verified", "claimed"))
+SCOPE = Enumeration("Scope", "What a token allows.", tuple(access.SCOPES))
+TOKEN_STATE = Enumeration("TokenState", "The state of a token.", access.STATES)
 GENERATION = Enumeration(
     "OrtGeneration", "A generation of the file names of ONNX Runtime's MIGraphX provider.", tuple(BY_WORKERS)
 )
@@ -165,6 +168,7 @@ FACTS: dict[str, Facts] = {
     "Use.count": count("How often it was used.", 1, 10**9),
     "created_at": text("When it was created."),
     "created_by": text("Who published it."),
+    "Token.created_by": text("Who made it."),
     "cross": text("It can cross-compile for AMD GPUs that it does not have."),
     "Lease.cross": text("Compile for the GPU that key and constraints describe, instead of the target."),
     "description": text("What the registry read from the programs themselves."),
@@ -179,6 +183,10 @@ FACTS: dict[str, Facts] = {
     "etag": text("The entity tag, for `If-None-Match` of `GET /v1/artifacts/{id}`."),
     "exact": text("Refuse every relaxation and every assumption."),
     "Match.exact": text("The artifact satisfies each constraint, and nothing is assumed."),
+    "expires": seconds(
+        "How long the token is valid; without it, until it is revoked.", minimum=1, maximum=limits.MAX_TOKEN_SECONDS
+    ),
+    "expires_at": text("When the token expires; null: never."),
     "failure": text("Why it failed."),
     "RequestStatus.failure": text("The remembered failure that a compile request would get."),
     "fast_math": text("The program is compiled with fast math."),
@@ -193,6 +201,7 @@ FACTS: dict[str, Facts] = {
     "Artifact.id": text("The id of the artifact.", pattern=whole(SHA256), examples=[SHA]),
     "Choice.id": text("The artifact that a resolve would choose.", pattern=whole(SHA256), examples=[SHA]),
     "Use.id": text("The id of the artifact.", pattern=whole(SHA256), examples=[SHA]),
+    "Token.id": text("The id of the token, which is no secret.", pattern=f"^{access.TOKEN_ID.pattern}$"),
     "Job.id": text("The id of the job; empty if no job was needed.", pattern="^([0-9a-f]{32})?$"),
     "WorkerInfo.id": text("The id of the worker.", pattern=ID),
     "inputs": text("The declared inputs.", maxItems=limits.MAX_MODEL_INPUTS),
@@ -263,6 +272,10 @@ FACTS: dict[str, Facts] = {
     "HostTarget.name": text("The name of the GPU."),
     "JobFailure.name": text("The name of the failure in the table of `mxr explain`.", maxLength=limits.MAX_WORD_LENGTH),
     "RegisterWorker.name": text("A name that stays the same after a restart.", minLength=1, maxLength=200),
+    "CreateToken.name": text("The person or the service.", pattern=f"^{access.NAME.pattern}$", examples=["ci"]),
+    "Principal.name": text("The person or the service, or `local`."),
+    "Token.name": text("The person or the service.", examples=["ci"]),
+    "namespace": text("The namespace that its requests work in.", examples=["default"]),
     "nearest": text("The artifacts with the fewest differences at that time.", items=DIFFERENCES),
     "next": text("Pass it as `after` to get the next page; null on the last page."),
     "node": count("The number of the GPU in the kernel's topology."),
@@ -298,12 +311,15 @@ FACTS: dict[str, Facts] = {
     "RecordedMiss.request": text("The request: complete, or partial."),
     "requests": text("The requests.", maxItems=limits.MAX_SURVEYED),
     "require_worker": text("Answer 409 `no_worker` if no live worker and no declared pool can compile it."),
+    "revoked_at": text("When it was revoked; null: it was not."),
     "retry": text("Forget the remembered failures of this key first."),
     "rocm": text("The version of ROCm (or DTK), MAJOR.MINOR.", pattern=VERSION, examples=["7.2"]),
     "HostToolchain.rocm": text("The full version of ROCm (or DTK).", examples=["7.2.1"]),
     "NamespaceDefaults.rocm": text("The version of ROCm that a request has where nobody tells."),
     "rocm_patch": text("The full version of ROCm (or DTK).", pattern=PATCH, examples=["7.2.1"]),
     "running": count("Running jobs."),
+    "scopes": text("What it allows.", items=SCOPE, minItems=1),
+    "secret": text("The token. It is shown only in this reply.", pattern=f"^{access.TOKEN.pattern}$"),
     "seconds": seconds("What is left of the lease without another heartbeat."),
     "seen_at": text("When its last message came."),
     "serve": text("Which artifacts the namespace lets answer requests.", of=SERVE_RULE),
@@ -317,9 +333,12 @@ FACTS: dict[str, Facts] = {
     "standings": text("The status of each request, in the same order."),
     "started_at": text("When a worker claimed it first."),
     "state": text("The state.", of=JOB_STATE),
+    "Token.state": text("Only a valid token is accepted.", of=TOKEN_STATE),
     "WorkerInfo.state": text("`lost`: it was not heard of for too long. `left`: it signed off.", of=WORKER_STATE),
     "target": count("The index of the chosen target in `can.targets`."),
     "targets": text("The GPUs, or the reference target.", minItems=1, maxItems=limits.MAX_TARGETS),
+    "token": text("The token without its secret."),
+    "Principal.token": text("The id of the token.", pattern=f"^{access.TOKEN_ID.pattern}$"),
     "toolchain": text("The software that compiles."),
     "total": count("How many there are; the reply has the first 50."),
     "tuning": text("How thoroughly MIGraphX tunes the program.", of=TUNING),

@@ -12,6 +12,7 @@ from typing import Any
 from fastapi import Response
 
 from mxr.errors import MAX_REQUEST_ID, MEDIA_TYPE
+from mxr_registry.access.scopes import scopes_of
 
 from .schemas import SCHEMAS, Schemas
 
@@ -70,6 +71,7 @@ ETAG = {"ETag": "The entity tag."}
 LOCATION = {"Location": "The path of the object."}
 RETRY_AFTER = {"Retry-After": "Seconds after which the same request can succeed."}
 ERROR_HEADERS = {
+    401: {"WWW-Authenticate": "`Bearer`."},
     416: {**ETAG, "Accept-Ranges": "`bytes`.", "Content-Range": "The size of the file."},
     429: RETRY_AFTER,
     503: RETRY_AFTER,
@@ -78,7 +80,8 @@ DOWNLOAD = {**ETAG, "Accept-Ranges": "`bytes`.", "Content-Length": "The size in 
 
 ERRORS: dict[int, str] = {
     400: "The request is not HTTP as the registry reads it, or its body is not JSON.",
-    403: "The request comes from a foreign page or names a foreign host, or the operation is not allowed.",
+    401: "The request has no valid token.",
+    403: "The request comes from a foreign page or names a foreign host, or its token does not allow the operation.",
     404: "There is no such object.",
     408: "The request did not arrive in time.",
     409: "The request contradicts what the registry has.",
@@ -93,7 +96,11 @@ ERRORS: dict[int, str] = {
     507: "The disk is full.",
 }
 ALWAYS = (400, 403, 408, 413, 415, 422, 431, 500, 503)
+WITH_TOKEN = (401,)
 WITH_BODY = (507,)
+
+TOKEN_SCHEME = "token"
+"""The name of the security scheme."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +124,16 @@ def operation(
     errors: Iterable[int] = (),
     parameters: Iterable[Parameter] = (),
 ) -> dict[str, Any]:
-    """Return the arguments of a route's decorator that describe it.
+    """Return the arguments of a route's decorator that describe it, with the scopes of which its caller needs one.
 
     `name`: the operationId, from which generators of clients make the name of a function. `takes`: the dataclass of the
     body, or `BYTES`. `errors`: statuses in addition to those that every operation can have.
     """
-    statuses = {*ALWAYS, *errors, *(WITH_BODY if takes is not None else ())}
+    scopes = scopes_of(name)
+    statuses = {*ALWAYS, *errors, *(WITH_TOKEN if scopes else ()), *(WITH_BODY if takes is not None else ())}
     responses = {status: _answer(answer) for status, answer in answers.items()}
     extra: dict[str, Any] = {"parameters": [*parameters, REQUEST_ID]}
+    extra["security"] = [{TOKEN_SCHEME: [scope]} for scope in scopes]
     if takes is not None:
         content = {BYTES: _bytes()} if takes == BYTES else {JSON: {"schema": _schema(takes)}}
         extra["requestBody"] = {"required": True, "content": content}

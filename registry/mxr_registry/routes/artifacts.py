@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import quote
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from mxr.protocol import artifacts as artifact_protocol
@@ -27,10 +27,10 @@ from mxr_registry.openapi.operations import (
 from mxr_registry.storage.store import ChunkSize
 
 from .bodies import LargeBodyDep, decode_body
-from .deps import ArtifactId, CallerDep, FileName, ServicesDep, reply, stored_reply
+from .deps import ArtifactId, CallerDep, FileName, ServicesDep, reply, scoped_router, stored_reply
 from .ranges import bytes_response, not_modified, tagged
 
-router = APIRouter(prefix="/v1/artifacts", tags=["artifacts"])
+router = scoped_router(prefix="/v1/artifacts", tags=["artifacts"])
 
 FILTERS = (
     *ARTIFACT_FILTERS,
@@ -125,7 +125,7 @@ def remove(id: ArtifactId, services: ServicesDep, caller: CallerDep) -> Response
         return reply(catalog.remove_artifact(session, caller.namespace, id))
 
 
-@router.head("/{id}/files/{name:path}", include_in_schema=False)
+@router.head("/{id}/files/{name:path}", operation_id="download_artifact_file", include_in_schema=False)
 @router.get(
     "/{id}/files/{name:path}",
     summary="Download one file of an artifact",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
 
 from mxr.artifact.manifest import Blob, check_sha256
@@ -16,12 +16,12 @@ from mxr_registry.storage.s3_settings import is_loopback
 from mxr_registry.storage.store import ChunkSize
 
 from .bodies import LargeBodyDep, decode_body
-from .deps import BlobSha256, CallerDep, ServicesDep, reply, stored_reply
+from .deps import BlobSha256, CallerDep, ServicesDep, reply, scoped_router, stored_reply
 from .methods import fixed_path
 from .ranges import bytes_response
 from .uploads import receive
 
-router = APIRouter(prefix="/v1/blobs", tags=["blobs"])
+router = scoped_router(prefix="/v1/blobs", tags=["blobs"])
 fixed_path(router, "/missing", "GET", "HEAD", "PUT")
 
 
@@ -59,7 +59,7 @@ async def upload(sha256: BlobSha256, request: Request, services: ServicesDep, ca
     return stored_reply(await receive(request, services, caller, check_sha256(sha256)), "/v1/blobs")
 
 
-@router.head("/{sha256}", include_in_schema=False)
+@router.head("/{sha256}", operation_id="download_blob", include_in_schema=False)
 @router.get(
     "/{sha256}",
     summary="Download a blob",

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from mxr.protocol.artifacts import NamespaceDefaults, message_document
 from mxr.util import codec
 from mxr_registry.artifacts import namespaces
 from mxr_registry.openapi.operations import Success, operation
 
-from .deps import CallerDep, ServicesDep, reply
+from .deps import CallerDep, ServicesDep, reply, scoped_router
 
-router = APIRouter(prefix="/v1/defaults", tags=["resolve"])
+router = scoped_router(prefix="/v1/defaults", tags=["resolve"])
 
 
 @router.get(

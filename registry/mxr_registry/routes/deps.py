@@ -5,16 +5,16 @@ The dependencies are `async` although they do not block: FastAPI runs each plain
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import Depends, Path, Query, Request, Response
-from fastapi.routing import APIRoute
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from mxr.errors import MEDIA_TYPE, MxrError
+from mxr_registry.access.caller import Caller
 from mxr_registry.artifacts.models import DescribeModel
 from mxr_registry.artifacts.publication import Inspect
 from mxr_registry.artifacts.usage import UsageCounter
@@ -28,9 +28,9 @@ from mxr_registry.request_id import error_body
 from mxr_registry.storage.store import Store
 
 from .bodies import small_body
-from .caller import Caller, caller_of
 from .checking_pool import CheckingPool
 from .download_buffers import DownloadBuffers
+from .scoped import Handler, ScopedRoute, caller_of
 from .threads import PROBES, RESOLVES, UPLOADS, ThreadPool
 from .upload_slots import UploadSlots
 
@@ -59,10 +59,6 @@ async def _services(request: Request) -> Services:
     return found
 
 
-async def _caller(request: Request) -> Caller:
-    return caller_of(request.headers.get("authorization"), request.client.host if request.client else "")
-
-
 async def _job_rules(request: Request) -> JobRules:
     rules = request.app.state.rules
     assert isinstance(rules, JobRules)
@@ -70,7 +66,7 @@ async def _job_rules(request: Request) -> JobRules:
 
 
 ServicesDep = Annotated[Services, Depends(_services)]
-CallerDep = Annotated[Caller, Depends(_caller)]
+CallerDep = Annotated[Caller, Depends(caller_of)]
 JobRulesDep = Annotated[JobRules, Depends(_job_rules)]
 
 
@@ -110,6 +106,11 @@ AfterQuery = Annotated[
 LimitQuery = Annotated[int, Query(ge=1, le=MAX_ROWS, description="How many items a page has at most.")]
 
 
+def scoped_router(**options: Any) -> APIRouter:
+    """Return a router whose routes check the token of each request."""
+    return APIRouter(route_class=ScopedRoute, **options)
+
+
 def reply(text: str, status: int = 200) -> Response:
     """Return a response with JSON that is already serialized."""
     return Response(text.encode(), status, media_type="application/json")
@@ -131,13 +132,16 @@ def error_reply(error: MxrError, status: int, headers: Mapping[str, str] | None 
 
     It has `Retry-After` where waiting helps: what the error says, or else a second.
     """
+    if status == HTTPStatus.UNAUTHORIZED:
+        # Source: RFC 6750, section 3.
+        headers = {"www-authenticate": 'Bearer realm="mxr"', **(headers or {})}
     if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
         seconds = 1.0 if error.retry_after is None else error.retry_after
         headers = {"retry-after": f"{seconds:.0f}", **(headers or {})}
     return Response(error_body(error, status), status, headers, media_type=MEDIA_TYPE)
 
 
-class DirectRoute(APIRoute):
+class DirectRoute(ScopedRoute):
     """A route that calls its endpoint with (body, services, caller) and bypasses FastAPI's dependency injection.
 
     Only `POST /v1/resolve` uses it, the one path that a whole fleet calls at the same time: injecting the dependencies
@@ -145,12 +149,12 @@ class DirectRoute(APIRoute):
     benchmark no longer needs it.
     """
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    def get_unscoped_handler(self) -> Handler:
         """Return the handler, which reads the body and awaits the endpoint."""
         endpoint = self.endpoint
 
         async def handle(request: Request) -> Response:
-            body, services, caller = await small_body(request), await _services(request), await _caller(request)
+            body, services, caller = await small_body(request), await _services(request), await caller_of(request)
             found = await endpoint(body, services, caller)
             assert isinstance(found, Response)
             return found

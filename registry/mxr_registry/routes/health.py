@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from mxr.errors import TemporaryError, UsageError
 from mxr_registry.openapi.operations import Success, operation
 
-from .deps import Services, ServicesDep, reply
+from .deps import Services, ServicesDep, reply, scoped_router
 
-router = APIRouter(tags=["health"])
+router = scoped_router(tags=["health"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
@@ -39,10 +39,10 @@ from mxr_registry.openapi.operations import (
 )
 
 from .bodies import BodyDep, LargeBodyDep, decode_body
-from .deps import CallerDep, JobId, JobRulesDep, Services, ServicesDep, reply
+from .deps import CallerDep, JobId, JobRulesDep, Services, ServicesDep, reply, scoped_router
 from .methods import fixed_path
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router = scoped_router(prefix="/v1/jobs", tags=["jobs"])
 fixed_path(router, "/claim", "GET")
 
 MAX_WAIT = 60.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.util.hashing import sha256_hex
@@ -11,10 +11,10 @@ from mxr_registry.database.paging import MAX_ROWS
 from mxr_registry.openapi.operations import ETAG, IF_NONE_MATCH, LOCATION, Success, operation
 
 from .bodies import LargeBodyDep, decode_body
-from .deps import AfterQuery, CallerDep, LimitQuery, LockName, ServicesDep, reply, stored_reply
+from .deps import AfterQuery, CallerDep, LimitQuery, LockName, ServicesDep, reply, scoped_router, stored_reply
 from .ranges import not_modified, tagged
 
-router = APIRouter(prefix="/v1/locks", tags=["locks"])
+router = scoped_router(prefix="/v1/locks", tags=["locks"])
 
 
 @router.get(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mxr_registry import metrics
 from mxr_registry.openapi.operations import TEXT, Success, operation
 
-from .deps import JobRulesDep, ServicesDep
+from .deps import JobRulesDep, ServicesDep, scoped_router
 
-router = APIRouter(tags=["health"])
+router = scoped_router(tags=["health"])
 
 
 @router.get(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from fastapi.concurrency import run_in_threadpool
 
 from mxr.artifact.key import MODEL_SHORT
@@ -14,9 +14,9 @@ from mxr_registry.database.paging import MAX_ROWS
 from mxr_registry.openapi.operations import LOCATION, Success, operation
 
 from .bodies import LargeBodyDep, decode_body
-from .deps import AfterQuery, CallerDep, LimitQuery, ModelIdentity, ServicesDep, reply, stored_reply
+from .deps import AfterQuery, CallerDep, LimitQuery, ModelIdentity, ServicesDep, reply, scoped_router, stored_reply
 
-router = APIRouter(prefix="/v1/models", tags=["models"])
+router = scoped_router(prefix="/v1/models", tags=["models"])
 
 
 @router.post(

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from functools import partial
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from mxr.protocol import surveys
@@ -14,11 +14,11 @@ from mxr_registry.jobs import changed_jobs, survey
 from mxr_registry.openapi.operations import Success, operation
 
 from .bodies import LargeBodyDep, decode_body
-from .deps import CallerDep, JobRulesDep, Services, ServicesDep, reply
+from .deps import CallerDep, JobRulesDep, Services, ServicesDep, reply, scoped_router
 from .jobs import NotifierDep
 from .methods import fixed_path
 
-router = APIRouter(prefix="/v1", tags=["pipelines"])
+router = scoped_router(prefix="/v1", tags=["pipelines"])
 fixed_path(router, "/jobs/watch", "GET")
 
 

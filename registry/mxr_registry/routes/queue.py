@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from mxr.protocol.jobs import QueueStatistics
 from mxr_registry.jobs import queue
 from mxr_registry.openapi.operations import Success, operation, query
 
-from .deps import CallerDep, JobRulesDep, ServicesDep, reply
+from .deps import CallerDep, JobRulesDep, ServicesDep, reply, scoped_router
 
-router = APIRouter(tags=["jobs"])
+router = scoped_router(tags=["jobs"])
 
 FILTERS = (
     query("arch", "The GPU architecture."),

@@ -12,6 +12,7 @@ from mxr.artifact.attributes import Request as ArtifactRequest
 from mxr.artifact.partial import PartialRequest
 from mxr.errors import TooLargeError
 from mxr.protocol import artifacts as artifact_protocol
+from mxr_registry.access.caller import Caller
 from mxr_registry.artifacts import candidates, misses, resolution
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.paging import MAX_ROWS
@@ -19,10 +20,19 @@ from mxr_registry.jobs.live_capabilities import LiveCapabilities
 from mxr_registry.openapi.operations import Success, operation
 
 from .bodies import BodyDep
-from .caller import Caller
-from .deps import AfterQuery, CallerDep, DirectRoute, JobRulesDep, LimitQuery, Services, ServicesDep, reply
+from .deps import (
+    AfterQuery,
+    CallerDep,
+    DirectRoute,
+    JobRulesDep,
+    LimitQuery,
+    Services,
+    ServicesDep,
+    reply,
+    scoped_router,
+)
 
-router = APIRouter(tags=["resolve"])
+router = scoped_router(tags=["resolve"])
 direct_router = APIRouter(tags=["resolve"], route_class=DirectRoute)
 
 

@@ -20,11 +20,11 @@ from mxr.errors import InterruptionError, TooLargeError, UsageError
 from mxr.protocol.artifacts import FOLLOWS_HEADER, MAX_FOLLOWED
 from mxr.util import codec
 from mxr.util.hashing import Hasher
+from mxr_registry.access.caller import Caller
 from mxr_registry.artifacts import blobs
 from mxr_registry.database.stored_object import StoredObject
 from mxr_registry.storage.store import Upload
 
-from .caller import Caller
 from .deps import Services
 from .upload_slots import UploadSlots
 

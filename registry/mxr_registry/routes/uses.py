@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from mxr.protocol import artifacts as artifact_protocol
 from mxr_registry.artifacts import usage
 from mxr_registry.openapi.operations import AFTER, ARTIFACT_FILTERS, Success, limit_query, operation, query
 
 from .bodies import LargeBodyDep, decode_body
-from .deps import CallerDep, ServicesDep, reply
+from .deps import CallerDep, ServicesDep, reply, scoped_router
 
-router = APIRouter(prefix="/v1/uses", tags=["artifacts"])
+router = scoped_router(prefix="/v1/uses", tags=["artifacts"])
 
 FILTERS = (
     *ARTIFACT_FILTERS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from mxr.protocol import jobs as job_protocol
 from mxr_registry.database.paging import MAX_ROWS
@@ -10,9 +10,19 @@ from mxr_registry.jobs import workers
 from mxr_registry.openapi.operations import LOCATION, Success, operation
 
 from .bodies import BodyDep, decode_body
-from .deps import AfterQuery, CallerDep, JobRulesDep, LimitQuery, ServicesDep, WorkerId, reply, stored_reply
+from .deps import (
+    AfterQuery,
+    CallerDep,
+    JobRulesDep,
+    LimitQuery,
+    ServicesDep,
+    WorkerId,
+    reply,
+    scoped_router,
+    stored_reply,
+)
 
-router = APIRouter(prefix="/v1", tags=["workers"])
+router = scoped_router(prefix="/v1", tags=["workers"])
 
 
 @router.post(

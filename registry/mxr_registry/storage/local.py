@@ -5,8 +5,10 @@
     │   └── ab/cd/
     │       ├── abcd...(64)              one blob, read-only, named by its sha256; always complete and verified
     │       └── .upload-abcd1234-x7f     an upload in progress; renamed once it is complete, verified and synced
-    └── damaged/
-        └── abcd...(64).1700000000000    bytes that no longer matched their sha256, moved here
+    ├── damaged/
+    │   └── abcd...(64).1700000000000    bytes that no longer matched their sha256, moved here
+    └── revoked-tokens/
+        └── 0123456789ab                 the id of a revoked token; an empty file
 
 For its lifetime, the process remembers verified files by device, inode, size, mtime and ctime. It reads and hashes any
 other file once before it sends a byte of it.
@@ -29,7 +31,7 @@ from mxr.errors import DiskFullError, MxrError, TemporaryError
 from mxr.util.hashing import read_chunks, sha256_chunks
 
 from .file_digests import FileDigests
-from .store import STALE, Chunk, ChunkSize, Reader, StoredItem, Upload, damaged_blob, full_chunk, no_such_blob
+from .store import STALE, TOKEN_ID, Chunk, ChunkSize, Reader, StoredItem, Upload, damaged_blob, full_chunk, no_such_blob
 
 log = logging.getLogger("mxr_registry")
 
@@ -141,6 +143,24 @@ class LocalStore:
         for each in stale:
             self.drop(each)
         return len(stale)
+
+    def record_revoked_token(self, id: str) -> None:
+        """See `Store.record_revoked_token`."""
+        folder = self.root / "revoked-tokens"
+        with translate_errors():
+            _make_folders(folder)
+            (folder / id).touch(0o444)
+            _sync_folder(folder)
+
+    def revoked_tokens(self) -> set[str]:
+        """See `Store.revoked_tokens`."""
+        try:
+            names = [each.name for each in (self.root / "revoked-tokens").iterdir()]
+        except FileNotFoundError:
+            return set()
+        except OSError as problem:
+            raise TemporaryError(f"The registry's store cannot be read: {problem.strerror}.") from problem
+        return set(filter(TOKEN_ID.fullmatch, names))
 
     def ready(self) -> None:
         """See `Store.ready`."""

@@ -3,6 +3,7 @@
     s3://<bucket>/<prefix>/
     ├── blobs/ab/cd/abcd...(64)              one blob, named by its sha256; always complete and verified
     ├── damaged/abcd...(64).1700000000000    bytes that no longer matched their sha256, moved here
+    ├── revoked-tokens/0123456789ab          the id of a revoked token
     └── ready                                written once by each registry at startup, to check that it may write
 
 The layout is that of the local store, so that either can be copied into the other. An upload is a single PUT, which
@@ -31,7 +32,7 @@ from .object_readers import ObjectReader, VerifiedReader
 from .object_upload import HEAD, ObjectUpload
 from .recent_heads import RecentHeads
 from .s3 import Bucket, ObjectVersion
-from .store import RECENT, STALE, Reader, StoredItem, Upload, damaged_blob, no_such_blob
+from .store import RECENT, STALE, TOKEN_ID, Reader, StoredItem, Upload, damaged_blob, no_such_blob
 
 log = logging.getLogger("mxr_registry")
 
@@ -45,6 +46,7 @@ PARALLEL_STATS = 16
 """Number of requests that `stats` sends in parallel."""
 
 NAME = re.compile(r"[0-9a-f]{64}")
+REVOKED = b"revoked\n"
 
 
 MAX_CHECKED = 30_000
@@ -159,6 +161,15 @@ class ObjectStore:
     def drop_stale(self, age: float = STALE) -> int:  # noqa: ARG002
         """See `Store.drop_stale`. There are none."""
         return 0
+
+    def record_revoked_token(self, id: str) -> None:
+        """See `Store.record_revoked_token`."""
+        self.bucket.put(f"{self.prefix}revoked-tokens/{id}", REVOKED, sha256_chunks([REVOKED]))
+
+    def revoked_tokens(self) -> set[str]:
+        """See `Store.revoked_tokens`."""
+        names = (row.key.rpartition("/")[2] for row in self.bucket.walk(f"{self.prefix}revoked-tokens/"))
+        return set(filter(TOKEN_ID.fullmatch, names))
 
     def ready(self) -> None:
         """See `Store.ready`. Raises `UsageError` if the bucket or the credentials are wrong."""

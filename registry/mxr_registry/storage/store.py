@@ -1,11 +1,12 @@
 """The protocol of blob stores, and the base class of uploads, which rejects bytes with the wrong sha256.
 
-A store identifies blobs by sha256 only; namespaces and names are in the database. Every store passes the same
-conformance tests.
+A store identifies blobs by sha256 only; namespaces and names are in the database. It also keeps the ids of revoked
+tokens (`mxr_registry.access.revocations`). Every store passes the same conformance tests.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -176,8 +177,18 @@ class Store(Protocol):
     def drop_stale(self, age: float = STALE) -> int:
         """Remove unfinished uploads older than `age` seconds, and return their number."""
 
+    def record_revoked_token(self, id: str) -> None:
+        """Keep the id of a revoked token durably. Raises `DiskFullError`, `TemporaryError`."""
+
+    def revoked_tokens(self) -> set[str]:
+        """Return the ids of revoked tokens. Raises `TemporaryError`."""
+
     def ready(self) -> None:
         """Check that the store accepts writes. Raises `TemporaryError`, and `UsageError` for a wrong configuration."""
+
+
+TOKEN_ID = re.compile(r"[0-9a-f]{12}", re.ASCII)
+"""The name of what a store keeps of a revoked token."""
 
 
 def damaged_blob(sha256: str) -> DamagedBlobError:

@@ -38,7 +38,7 @@ def test_a_token_is_not_sent_in_the_clear(url: str) -> None:
 )
 def test_other_requests_are_sent(settings: Settings) -> None:
     """A connection is made ready, and the token is among its headers where there is one."""
-    headers = Client(settings)._pool.headers
+    headers = Client(settings)._credentials.header()
     assert ("Authorization" in headers) == bool(settings.token)
 
 

@@ -15,7 +15,6 @@ from mxr.settings import DEFAULT_REGISTRY, Settings, load_settings
 
 FILE = """
 registry = "http://file:1"
-token = "file"
 cache_dir = "/file/cache"
 consumer = "driver"
 host_file = "/file/host.json"
@@ -29,10 +28,12 @@ state_dir = "/file/state"
 rocm = "7.1"
 migraphx = "2.14"
 batch = [8, 1]
+token_file = "/file/token"
+ca_file = "/file/ca.pem"
 """
 FROM_FILE = Settings(
     "http://file:1",
-    "file",
+    None,
     Path("/file/cache"),
     "driver",
     Path("/file/host.json"),
@@ -46,10 +47,13 @@ FROM_FILE = Settings(
     "7.1",
     "2.14",
     (1, 8),
+    Path("/file/token"),
+    Path("/file/ca.pem"),
 )
 ENVIRON = {
     "MXR_REGISTRY": "http://env:2/",
-    "MXR_TOKEN": "env",
+    "MXR_TOKEN_FILE": "/env/token",
+    "MXR_CA_FILE": "/env/ca.pem",
     "MXR_CACHE_DIR": "/env/cache",
     "MXR_CONSUMER": "ort",
     "MXR_HOST": "/env/host.json",
@@ -66,7 +70,7 @@ ENVIRON = {
 }
 FROM_ENVIRON = Settings(
     "http://env:2",
-    "env",
+    None,
     Path("/env/cache"),
     "ort",
     Path("/env/host.json"),
@@ -80,10 +84,13 @@ FROM_ENVIRON = Settings(
     "7.2.1",
     "2.15",
     (2, 4),
+    Path("/env/token"),
+    Path("/env/ca.pem"),
 )
 GIVEN = {
     "registry": "https://flag:3",
-    "token": "flag",
+    "token_file": "/flag/token",
+    "ca_file": "/flag/ca.pem",
     "cache_dir": Path("/flag/cache"),
     "consumer": "python",
     "host_file": "/flag/host.json",
@@ -100,7 +107,7 @@ GIVEN = {
 }
 FROM_FLAGS = Settings(
     "https://flag:3",
-    "flag",
+    None,
     Path("/flag/cache"),
     "python",
     Path("/flag/host.json"),
@@ -114,6 +121,8 @@ FROM_FLAGS = Settings(
     "7.3",
     "2.16",
     (16,),
+    Path("/flag/token"),
+    Path("/flag/ca.pem"),
 )
 
 
@@ -130,16 +139,19 @@ def write(home: dict[str, str], text: str | bytes) -> None:
     path = Path(home["HOME"]) / ".config" / "mxr" / "config.toml"
     path.parent.mkdir(parents=True)
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    path.chmod(0o600)
 
 
 def test_nothing_said(home: dict[str, str]) -> None:
     state = Path(home["HOME"]) / ".local" / "state" / "mxr"
     cache = Path(home["HOME"]) / ".cache" / "mxr"
-    assert load_settings(home) == Settings(DEFAULT_REGISTRY, None, cache, state_dir=state, home=Path(home["HOME"]))
+    folders = {"state_dir": state, "config_dir": Path(home["HOME"]) / ".config" / "mxr", "home": Path(home["HOME"])}
+    assert load_settings(home) == Settings(DEFAULT_REGISTRY, None, cache, **folders)
 
 
 def test_every_setting_has_a_variable() -> None:
-    assert set(VARIABLES) == set(Settings.__dataclass_fields__) - {"home", "sources", "unused"} == set(GIVEN)
+    derived = {"home", "sources", "unused", "role", "withheld", "config_dir"}
+    assert set(VARIABLES) == set(Settings.__dataclass_fields__) - derived == {*GIVEN, "token"}
 
 
 def test_flags_then_environment_then_file(home: dict[str, str]) -> None:
@@ -151,14 +163,14 @@ def test_flags_then_environment_then_file(home: dict[str, str]) -> None:
         (load_settings(home | ENVIRON, GIVEN), FROM_FLAGS, "--"),
     ):
         assert values(settings) == values(expected)
-        assert set(settings.sources) == set(VARIABLES)
+        assert set(settings.sources) == set(VARIABLES) - {"token"}
         assert all(each.startswith(source) for each in settings.sources.values())
 
 
-@pytest.mark.parametrize("name", sorted(VARIABLES))
+@pytest.mark.parametrize("name", sorted({*VARIABLES} - {"token", "registry"}))
 def test_each_setting_for_itself(home: dict[str, str], name: str) -> None:
     write(home, FILE)
-    one = load_settings(home | {VARIABLES[name]: ENVIRON[VARIABLES[name]]}, {"token": None})
+    one = load_settings(home | {VARIABLES[name]: ENVIRON[VARIABLES[name]]})
     assert {row: getattr(one, row) for row in VARIABLES} == {
         row: getattr(FROM_ENVIRON if row == name else FROM_FILE, row) for row in VARIABLES
     }
@@ -176,9 +188,9 @@ def test_an_empty_variable_is_not_set(home: dict[str, str]) -> None:
 def test_the_usual_places_can_be_moved(tmp_path: Path) -> None:
     environ = {"XDG_CACHE_HOME": str(tmp_path / "c"), "XDG_CONFIG_HOME": str(tmp_path / "f")}
     (tmp_path / "f" / "mxr").mkdir(parents=True)
-    (tmp_path / "f" / "mxr" / "config.toml").write_text('token = "moved"')
+    (tmp_path / "f" / "mxr" / "config.toml").write_text('consumer = "ort"')
     found = load_settings(environ)
-    assert (found.cache_dir, found.token) == (tmp_path / "c" / "mxr", "moved")
+    assert (found.cache_dir, found.consumer) == (tmp_path / "c" / "mxr", "ort")
 
 
 @pytest.mark.parametrize(
@@ -205,7 +217,7 @@ def test_a_wrong_setting_is_named_with_its_line(home: dict[str, str]) -> None:
     with pytest.raises(UsageError) as caught:
         load_settings(home)
     assert caught.value.message == f"{path}:3: unknown setting 'registri'."
-    assert caught.value.hint.startswith("Did you mean registry? Known settings: batch, cache_dir")
+    assert caught.value.hint.startswith("Did you mean registry? Known settings: batch, ca_file, cache_dir")
     assert "hunter2" not in str(caught.value.to_json())
     path.write_text('# comment\n"timeout" = "soon"')
     with pytest.raises(UsageError, match=r"config\.toml:2: timeout must be a number"):

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from end_to_end.conftest import unique
 from end_to_end.stack import PATIENCE, Host, Registry, Stack, clean_environ, eventually
+from harness import tokens
 from harness.programs import Program
 from paths import DOUBLES
 
@@ -56,7 +57,7 @@ class Worker:
         self.name, self.home = home.name, home
         self.log = home / "worker.log"
         self.environ = worker_environ(home) | {"MXR_REGISTRY": url, "MXR_WORKER_NAME": self.name}
-        self.environ |= {"MXR_HOST": str(home / "host.json"), **(env or {})}
+        self.environ |= {"MXR_HOST": str(home / "host.json"), **tokens.variable(url, "work"), **(env or {})}
         with self.log.open("ab") as log:
             self.process = Program(
                 ["mxr-worker", "run", "--kind", kind, *words],

@@ -21,9 +21,12 @@ PACKAGES = tuple(HERE / "typescript" / name for name in ("package.json", "packag
 GENERATOR = Path(sysconfig.get_path("scripts"), "openapi-python-client")
 
 
-def run(*words: object, cwd: Path) -> str:
+def run(*words: object, cwd: Path, token: str = "") -> str:
     """The output of a program that must succeed."""
-    done = subprocess.run([*map(str, words)], cwd=cwd, capture_output=True, text=True, timeout=150, check=False)
+    environ = {**os.environ, "TOKEN": token}
+    done = subprocess.run(
+        [*map(str, words)], cwd=cwd, env=environ, capture_output=True, text=True, timeout=150, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -36,7 +39,7 @@ def python_client(root: Path, document: bytes) -> Callable[..., str]:
         run(GENERATOR, "generate", "--path", "openapi.json", "--meta", "none", "--output-path", "mxr_api", cwd=folder)
 
     folder = _once(root, "python", PYTHON, document, generate)
-    return lambda *words: run(sys.executable, "python_client.py", *words, cwd=folder)
+    return lambda token, *words: run(sys.executable, "python_client.py", *words, cwd=folder, token=token)
 
 
 def typescript_client(root: Path, document: bytes) -> Callable[..., str]:
@@ -53,7 +56,7 @@ def typescript_client(root: Path, document: bytes) -> Callable[..., str]:
         run("node_modules/.bin/tsc", "--project", ".", cwd=folder)
 
     folder = _once(root, "typescript", TYPESCRIPT, document, generate)
-    return lambda *words: run("node", "client.js", *words, cwd=folder)
+    return lambda token, *words: run("node", "client.js", *words, cwd=folder, token=token)
 
 
 def _install(folder: Path) -> None:

@@ -5,19 +5,20 @@ python_client.py publish URL FOLDER             ask for one publication
 python_client.py ready URL                      ask whether the registry is ready
 python_client.py download URL SHA256            download one blob
 
-The result is one JSON document. FOLDER has model.onnx, model.mxr and key.json.
+The result is one JSON document. The environment has the TOKEN. FOLDER has model.onnx, model.mxr and key.json.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 
 import httpx
-from mxr_api import Client
+from mxr_api import AuthenticatedClient as Client
 from mxr_api.api.artifacts import download_artifact_file, list_artifacts, promote_artifact, publish_artifact
 from mxr_api.api.blobs import download_blob, find_missing_blobs, upload_blob
 from mxr_api.api.health import get_readiness
@@ -124,7 +125,11 @@ def refusal(reply: object) -> dict[str, object]:
 def main(what: str, url: str, *words: str) -> dict[str, object]:
     """Do one of the four."""
     with Client(
-        base_url=url, follow_redirects=True, timeout=httpx.Timeout(90), raise_on_unexpected_status=True
+        base_url=url,
+        token=os.environ["TOKEN"],
+        follow_redirects=True,
+        timeout=httpx.Timeout(90),
+        raise_on_unexpected_status=True,
     ) as client:
         if what == "round":
             return Round(client, Path(words[0])).run()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.tokens import token_for
 from registry.api_clients.generated import python_client, typescript_client
 from registry.inspectors import StoppedInspectors
 from registry.one_job import OneJob
@@ -38,7 +39,7 @@ def client(request: pytest.FixtureRequest, server: Any, pytestconfig: pytest.Con
     """Runs a generated client: `client("round", url, folder)` is what it tells."""
     assert pytestconfig.cache is not None
     run = request.param(pytestconfig.cache.mkdir("api_clients"), server.request("GET", "/openapi.json").data)
-    return lambda *words: json.loads(run(*words))
+    return lambda what, url, *words: json.loads(run(token_for(url), what, url, *words))
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def file_of(data: bytes, cut: int = CUT) -> tuple[File, dict[str, bytes]]:
 
 
 def client_of(server: Any) -> Client:
-    return Client(Settings(registry=server.url))
+    return Client(Settings(registry=server.url, token=server.tokens["admin"]))
 
 
 def send(server: Any, file: File, parts: dict[str, bytes]) -> int:

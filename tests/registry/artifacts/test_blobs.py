@@ -123,7 +123,9 @@ def test_a_download_tool_resumes_a_file(server: Any, file: Any, tmp_path: Path) 
     path, _, data = file
     place = tmp_path / "model.mxr"
     place.write_bytes(data[:70_000])
-    request = urllib.request.Request(server.url + path, headers={"Range": f"bytes={place.stat().st_size}-"})
+    request = urllib.request.Request(
+        server.url + path, headers={"Range": f"bytes={place.stat().st_size}-", **server.http.headers}
+    )
     with urllib.request.urlopen(request) as reply, place.open("ab") as begun:
         assert reply.status == 206
         shutil.copyfileobj(reply, begun)
@@ -205,6 +207,7 @@ def begin_upload(server: Any, data: bytes) -> tuple[socket.socket, Path]:
     name = sha256(data).hexdigest()
     line = socket.create_connection(("127.0.0.1", server.port))
     kind = "host: localhost\r\ncontent-type: application/octet-stream"
+    kind += f"\r\nauthorization: {server.http.headers['authorization']}"
     head = f"PUT /v1/blobs/{name} HTTP/1.1\r\n{kind}\r\ncontent-length: {len(data)}\r\n\r\n"
     line.sendall(head.encode() + data[: len(data) // 2])
     folder = server.blob_path(name).parent

@@ -198,7 +198,7 @@ def test_the_commands_for_namespaces(registry: Any) -> None:
         (("--host", "127.0.0.1"), "any"),
         (("--host", "localhost"), "any"),
         (("--trusted-proxies", "127.0.0.1"), "built"),
-        (("--host", "0.0.0.0", "--insecure"), "built"),
+        (("--host", "0.0.0.0"), "built"),
     ],
     ids=repr,
 )

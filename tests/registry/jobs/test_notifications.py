@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from harness.scale import crowd
+from harness.tokens import authorization
 from harness.waiting import PendingRequest
 from registry.registry_client import marked, on_sqlite
 
@@ -27,6 +28,7 @@ def own(parts: Any, name: str) -> dict[str, Any]:
 
 def stream(registry: Any, path: str, **headers: str) -> Iterator[tuple[str, Any, str]]:
     """Server-sent events as (kind, document, id)."""
+    headers |= authorization(registry.url)
     reply = registry.http.request("GET", registry.url + path, preload_content=False, headers=headers)
     assert reply.status == 200, reply.data
     found: dict[str, str] = {}

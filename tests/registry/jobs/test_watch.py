@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from mxr_registry.access.caller import Caller
 from mxr_registry.jobs.changed_jobs import WatchResult
 from mxr_registry.jobs.notifications import Subscription
 from mxr_registry.routes import pipelines
-from mxr_registry.routes.caller import Caller
 
 JOBS = {f"{number:032x}": 5 for number in range(800)}
 
@@ -56,7 +56,7 @@ async def watch(monkeypatch: pytest.MonkeyPatch, wakes: list[tuple[list[str], Wa
     class Request:
         receive = None
 
-    reply = await pipelines.watch(body, Request(), None, Caller(), notifier)  # type: ignore[arg-type]
+    reply = await pipelines.watch(body, Request(), None, Caller("local", "default", frozenset(), ""), notifier)  # type: ignore[arg-type]
     return reads, json.loads(bytes(reply.body))
 
 

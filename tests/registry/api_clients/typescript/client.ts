@@ -100,7 +100,7 @@ function refusal(reply: { error?: Schemas["Problem"]; response: Response }) {
 }
 
 async function main(what: string, url: string, ...words: string[]): Promise<unknown> {
-  const api = createClient<paths>({ baseUrl: url });
+  const api = createClient<paths>({ baseUrl: url, headers: { Authorization: `Bearer ${process.env.TOKEN}` } });
   const [first] = words as [string];
   if (what === "round") return round(api, first);
   if (what === "publish") {

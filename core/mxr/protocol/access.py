@@ -1,0 +1,117 @@
+"""The messages about tokens, and the scopes that a token can have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import field
+
+from mxr.artifact import limits
+from mxr.artifact.timestamps import Timestamp
+from mxr.errors import UsageError
+from mxr.util import codec
+from mxr.util.frozen import dataclass
+
+FETCH, ASK, PUBLISH, PROMOTE, WORK, METRICS, ADMIN = ["fetch", "ask", "publish", "promote", "work", "metrics", "admin"]
+
+SCOPES: Mapping[str, str] = {
+    FETCH: "find and list programs, and download them",
+    ASK: "queue compiles, upload models, follow its own jobs and withdraw from them",
+    PUBLISH: "publish programs, amend and remove its own, and keep locks of its own",
+    PROMOTE: "promote programs, and change every lock",
+    WORK: "register workers, claim and finish jobs, and read the models of the namespace",
+    METRICS: "read the metrics and the length of the queue",
+    ADMIN: "everything, tokens included",
+}
+"""What a token with this scope may do."""
+
+TOKEN = re.compile(r"mxr_([0-9a-f]{12})_[0-9a-f]{64}", re.ASCII)
+"""The form of a token: its id, which is no secret, and 256 random bits in hex."""
+
+TOKEN_ID = re.compile(r"[0-9a-f]{12}", re.ASCII)
+NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._@/:+-]{0,99}", re.ASCII)
+"""The name of a principal, such as `ci`, `alice@example.com` or `team-a/worker`."""
+
+LOCAL = "local"
+"""The principal of the tokens that a registry on a loopback address keeps for the user who runs it."""
+
+STATES = ("valid", "expired", "revoked")
+
+
+def check_scopes(scopes: tuple[str, ...], where: str = "scopes") -> tuple[str, ...]:
+    """Return the scopes in the order of `SCOPES`, each once. Raises `UsageError` for none, or an unknown one."""
+    for scope in scopes:
+        if scope not in SCOPES:
+            raise codec.refuse(where, f"some of {', '.join(SCOPES)}", scope)
+    if not scopes:
+        raise codec.refuse(where, f"some of {', '.join(SCOPES)}", "none")
+    return tuple(scope for scope in SCOPES if scope in scopes)
+
+
+def check_principal(name: str, where: str = "name") -> str:
+    """Return the name of a principal that can have tokens. Raises `UsageError`."""
+    if not NAME.fullmatch(name):
+        raise codec.refuse(where, "a name of up to 100 letters, digits and ._@/:+-", name[:120])
+    if name == LOCAL:
+        raise UsageError(
+            f"{where}: the name {LOCAL!r} belongs to the tokens of `mxr-registry serve` itself.",
+            hint="Name the person or the service that uses the token.",
+        )
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class CreateToken:
+    """Makes a token of the principal `name`. `expires`: seconds from now; without it, the token does not expire."""
+
+    name: str
+    scopes: tuple[str, ...] = (FETCH,)
+    expires: float | None = None
+
+    def __post_init__(self) -> None:
+        check_principal(self.name)
+        check_scopes(self.scopes)
+        if self.expires is not None and not 1 <= self.expires <= limits.MAX_TOKEN_SECONDS:
+            raise codec.refuse("expires", f"1 to {limits.MAX_TOKEN_SECONDS} seconds", self.expires)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token without its secret."""
+
+    id: str
+    name: str
+    scopes: tuple[str, ...]
+    state: str
+    created_at: Timestamp
+    created_by: str
+    expires_at: Timestamp | None = None
+    used_at: Timestamp | None = None
+    revoked_at: Timestamp | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A token with its secret, which is shown once: the registry keeps only its sha256."""
+
+    secret: str = field(repr=False)
+    token: Token
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """One page of tokens, newest first."""
+
+    items: tuple[Token, ...]
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who sent a request: the principal of its token, with what the token allows."""
+
+    name: str
+    namespace: str
+    scopes: tuple[str, ...]
+    token: str
+    expires_at: Timestamp | None = None

@@ -1,0 +1,236 @@
+"""Checks the token of each request.
+
+What the database says of a token holds for `FRESH` seconds in this process: within that time, a token that another
+process has revoked is refused here too. One that is revoked through this process is refused at once.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sqlalchemy import bindparam, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from mxr.artifact.timestamps import time_text
+from mxr.display.text import printable
+from mxr.errors import MxrError, NotAllowedError, UnauthenticatedError
+from mxr.protocol.access import LOCAL, TOKEN
+from mxr_registry.database.session import Database, Now, PreparedQuery, Row
+from mxr_registry.database.tables import TokenRow
+
+from .caller import Caller
+from .tokens import digest_of, record_uses
+
+log = logging.getLogger("mxr_registry")
+
+FRESH = 1.0
+"""Seconds."""
+
+REMEMBERED = 10_000
+"""Tokens in memory."""
+
+USE_WRITTEN = 60.0
+"""Seconds between two times of use of the same token that are written to the database."""
+
+WRITE_DELAY = 5.0
+LOG_INTERVAL = 60.0
+"""Seconds between two lines of the log about tokens that are not valid."""
+
+BY_ID = PreparedQuery(
+    select(
+        TokenRow.name,
+        TokenRow.namespace,
+        TokenRow.scopes,
+        TokenRow.sha256,
+        TokenRow.expires_at,
+        TokenRow.used_at,
+        TokenRow.revoked_at,
+        Now().label("moment"),
+    ).where(TokenRow.id == bindparam("id"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownToken:
+    """What the database said of a token at `read_at`, by the clock of this process.
+
+    `ahead`: how far the clock of the database is ahead of that of this process. `used_at`: the last time of use that is
+    written or waits to be.
+    """
+
+    caller: Caller
+    sha256: str
+    read_at: float
+    ahead: float
+    used_at: float
+    revoked_at: float | None = None
+
+    def moment(self) -> float:
+        """Return the time by the clock of the database, in seconds since 1970."""
+        return time.monotonic() + self.ahead
+
+
+class Authenticator:
+    """The tokens that this process has seen lately. `local`: scopes by token, of tokens that are in no database."""
+
+    def __init__(self, db: Database, local: Mapping[str, Sequence[str]] | None = None) -> None:
+        self._db = db
+        self._local = {_id_of(token): _local_token(token, scopes) for token, scopes in (local or {}).items()}
+        self._known: OrderedDict[str, KnownToken] = OrderedDict()
+        self._revoked: dict[str, float] = {}
+        self._lock = threading.Lock()
+        self._uses: dict[str, float] = {}
+        self._timer: threading.Timer | None = None
+        self._closed = False
+        self._refused, self._logged_at = 0, -LOG_INTERVAL
+
+    def at_once(self, token: str) -> KnownToken | None:
+        """Return what is known of a token without waiting for the database; None where `read` has to be called.
+
+        Raises `UnauthenticatedError` for a token without the form of one.
+        """
+        id = _id_of(token)
+        found = self._local.get(id) or self._known.get(id)
+        if found is not None and (found.read_at == 0.0 or time.monotonic() - found.read_at < FRESH):
+            return found
+        rows = self._db.run_at_once(BY_ID, {"id": id})
+        return None if rows is None else self._learn(id, rows)
+
+    def read(self, token: str) -> KnownToken:
+        """Return what the database says of a token. Raises `UnauthenticatedError`, `TemporaryError`."""
+        id = _id_of(token)
+        return self._learn(id, self._db.run_prepared(BY_ID, {"id": id}))
+
+    def _learn(self, id: str, rows: Sequence[Row]) -> KnownToken:
+        if not rows:
+            raise not_valid()
+        row, read_at = rows[0], time.monotonic()
+        caller = Caller(row.name, row.namespace, frozenset(row.scopes.split()), id, expires_at=row.expires_at)
+        ahead = float(row.moment) - read_at
+        found = KnownToken(caller, row.sha256, read_at, ahead, row.used_at or 0.0, row.revoked_at)
+        with self._lock:
+            known = self._known.pop(id, None)
+            # The database may not have the last use yet, and it was perhaps read before a token was revoked here.
+            found = replace(
+                found,
+                used_at=max(found.used_at, known.used_at if known else 0.0),
+                revoked_at=found.revoked_at or self._revoked.get(id),
+            )
+            self._known[id] = found
+            if len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+        return found
+
+    def check(self, token: str, known: KnownToken, address: str) -> Caller:
+        """Return the caller whose token this is. Raises `UnauthenticatedError`.
+
+        Only who has the whole token is told why it is not valid.
+        """
+        if not hmac.compare_digest(digest_of(token), known.sha256):
+            raise not_valid()
+        caller, moment = known.caller, known.moment()
+        name, id = printable(caller.principal), caller.token
+        if known.revoked_at is not None:
+            raise UnauthenticatedError(f"The token {id} of {name} was revoked at {time_text(known.revoked_at)}.")
+        if caller.expires_at is not None and caller.expires_at <= moment:
+            raise UnauthenticatedError(f"The token {id} of {name} expired at {time_text(caller.expires_at)}.")
+        if known.read_at and moment - known.used_at > USE_WRITTEN:
+            self._note_use(id, known, moment)
+        return replace(caller, address=address)
+
+    def revoke(self, id: str, moment: float) -> None:
+        """Refuse a token from now on: this process has revoked it in the database."""
+        with self._lock:
+            self._revoked[id] = moment
+            self._known.pop(id, None)
+
+    def log_refusal(self, address: str, problem: MxrError) -> None:
+        """Log a request whose token is not valid. There is one line a minute about all of them."""
+        with self._lock:
+            self._refused += 1
+            if time.monotonic() - self._logged_at < LOG_INTERVAL:
+                return
+            count, self._refused, self._logged_at = self._refused, 0, time.monotonic()
+        text = "a request was refused" if count == 1 else f"{count} requests were refused"
+        log.warning("%s; the last one came from %s: %s", text, address or "an unknown address", problem.message)
+
+    def _note_use(self, id: str, known: KnownToken, moment: float) -> None:
+        with self._lock:
+            if id in self._known:
+                self._known[id] = replace(known, used_at=moment)
+            self._uses[id] = moment
+            if self._timer is None and not self._closed:
+                self._timer = threading.Timer(WRITE_DELAY, self.write_uses)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def write_uses(self) -> None:
+        """Write the times of the last uses to the database. What cannot be written is left out."""
+        with self._lock:
+            uses, self._uses, self._timer = self._uses, {}, None
+        try:
+            if uses:
+                with self._db.writing() as session:
+                    record_uses(session, uses)
+        except (MxrError, SQLAlchemyError) as problem:
+            log.warning("the last uses of %d tokens are not recorded: %s", len(uses), problem)
+
+    def close(self) -> None:
+        """Write the remaining times of use. Later ones are not written."""
+        with self._lock:
+            self._closed, timer = True, self._timer
+        if timer is not None:
+            timer.cancel()
+            self.write_uses()
+
+
+def token_of(authorization: Sequence[str]) -> str:
+    """Return the token in the Authorization headers of a request. Raises `UnauthenticatedError`.
+
+    Source: RFC 6750, section 2.1.
+    """
+    if not any(authorization):
+        raise UnauthenticatedError("This request needs a token.")
+    scheme, _, token = authorization[0].partition(" ")
+    if len(authorization) != 1 or scheme.lower() != "bearer":
+        raise UnauthenticatedError("The header Authorization must be `Bearer TOKEN`, once.")
+    return token.strip(" ")
+
+
+def require(caller: Caller, scopes: Sequence[str]) -> None:
+    """Raise `NotAllowedError` for a caller that has none of these scopes."""
+    if not caller.may(scopes):
+        wanted = [scope for scope in scopes if scope != "admin"] or list(scopes)
+        raise NotAllowedError(
+            f"The token {caller.token} of {printable(caller.principal)} has the "
+            f"{_listed('scope', sorted(caller.scopes), 'and')}; this needs {' or '.join(wanted)}.",
+            hint="Ask who runs the registry for a token with this scope (`mxr-registry token create`).",
+            context={"scopes": sorted(caller.scopes), "needed": wanted},
+        )
+
+
+def not_valid() -> UnauthenticatedError:
+    """Return the error for a token that this registry did not make; whoever guesses learns no more."""
+    return UnauthenticatedError("The token is not valid here.")
+
+
+def _listed(word: str, names: Sequence[str], last: str) -> str:
+    return f"{word}{'s' if len(names) != 1 else ''} {f' {last} '.join(names)}"
+
+
+def _id_of(token: str) -> str:
+    found = TOKEN.fullmatch(token)
+    if found is None:
+        raise not_valid()
+    return found[1]
+
+
+def _local_token(token: str, scopes: Sequence[str]) -> KnownToken:
+    caller = Caller(LOCAL, "default", frozenset(scopes), _id_of(token))
+    return KnownToken(caller, digest_of(token), read_at=0.0, ahead=0.0, used_at=0.0)

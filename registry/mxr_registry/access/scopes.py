@@ -1,0 +1,81 @@
+"""The scopes of each operation of the API. This table is the only place that says which token may call a route.
+
+A token needs one of the scopes of the operation; `admin` may call each of them. What an operation allows beyond that
+(only one's own artifacts, jobs and locks) is checked by the service that it calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mxr.protocol.access import ADMIN, ASK, FETCH, METRICS, PROMOTE, PUBLISH, SCOPES, WORK
+
+PUBLIC: tuple[str, ...] = ()
+"""Anybody may call it, without a token."""
+
+ANY = tuple(SCOPES)
+READ_MODELS = (FETCH, ASK, PUBLISH, WORK)
+UPLOAD = (ASK, PUBLISH, WORK)
+SEE_WORKERS = (FETCH, ASK, WORK, METRICS)
+KEEP_LOCKS = (PUBLISH, PROMOTE)
+
+OPERATIONS: Mapping[str, tuple[str, ...]] = {
+    "get_health": PUBLIC,
+    "get_readiness": PUBLIC,
+    "get_metrics": (METRICS,),
+    "get_caller": ANY,
+    "create_token": (ADMIN,),
+    "list_tokens": (ADMIN,),
+    "revoke_token": (ADMIN,),
+    "resolve": (FETCH,),
+    "find_candidates": (FETCH,),
+    "get_defaults": ANY,
+    "list_misses": (FETCH,),
+    "list_artifacts": (FETCH,),
+    "get_artifact": (FETCH,),
+    "download_artifact_file": (FETCH,),
+    "publish_artifact": (PUBLISH,),
+    "promote_artifact": (PROMOTE,),
+    "remove_artifact": (PUBLISH,),
+    "list_uses": (FETCH,),
+    "report_uses": (FETCH,),
+    "list_locks": (FETCH,),
+    "get_lock": (FETCH,),
+    "put_lock": KEEP_LOCKS,
+    "remove_lock": KEEP_LOCKS,
+    "list_models": READ_MODELS,
+    "get_model": READ_MODELS,
+    "register_model": (ASK,),
+    "find_missing_blobs": UPLOAD,
+    "upload_blob": UPLOAD,
+    "download_blob": (FETCH, WORK),
+    "request_compile": (ASK,),
+    "survey": (ASK,),
+    "list_jobs": (ASK,),
+    "get_job": (ASK,),
+    "get_job_log": (ASK,),
+    "follow_job": (ASK,),
+    "watch_jobs": (ASK,),
+    "cancel_job": (ASK,),
+    "claim_job": (WORK,),
+    "renew_lease": (WORK,),
+    "finish_job": (WORK,),
+    "fail_job": (WORK,),
+    "hand_back_job": (WORK,),
+    "register_worker": (WORK,),
+    "sign_off_worker": (WORK,),
+    "get_worker": SEE_WORKERS,
+    "list_workers": SEE_WORKERS,
+    "list_pools": SEE_WORKERS,
+    "get_queue": (ASK, WORK, METRICS),
+}
+"""By operationId. An operation that is not here cannot be added to the application."""
+
+
+def scopes_of(operation: str) -> tuple[str, ...]:
+    """Return the scopes of which a token needs one; `PUBLIC` where it needs none.
+
+    Raises `KeyError` for an operation that is not in the table.
+    """
+    found = OPERATIONS[operation]
+    return found if not found or ADMIN in found else (*found, ADMIN)

@@ -1,0 +1,148 @@
+"""Tokens in the database: make, list and revoke them.
+
+A token is `mxr_<id>_<secret>`. The secret has 256 random bits, so one sha256 of the token is all that is stored: no
+password hash has anything to slow down. A revoked token keeps its row, which shows who had it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Any
+
+from sqlalchemy import func, insert, select, update
+
+from mxr.artifact.limits import MAX_TOKENS
+from mxr.artifact.timestamps import Timestamp
+from mxr.errors import ConflictError, NotFoundError
+from mxr.protocol.access import TOKEN_ID, CreateToken, NewToken, Token, check_scopes
+from mxr.util import codec
+from mxr_registry.database.paging import MAX_ROWS, list_page, read_cursor
+from mxr_registry.database.session import Now, Row, Session, now
+from mxr_registry.database.tables import TokenRow
+
+ROWS = select(
+    TokenRow.seq,
+    TokenRow.id,
+    TokenRow.name,
+    TokenRow.scopes,
+    TokenRow.created_at,
+    TokenRow.created_by,
+    TokenRow.expires_at,
+    TokenRow.used_at,
+    TokenRow.revoked_at,
+    Now().label("moment"),
+)
+
+
+def make_token() -> str:
+    """Return a new token."""
+    return f"mxr_{secrets.token_hex(6)}_{secrets.token_hex(32)}"
+
+
+def digest_of(token: str) -> str:
+    """Return what the registry keeps of a token: its sha256 in hex."""
+    return sha256(token.encode()).hexdigest()
+
+
+def create_token(session: Session, namespace: str, wanted: CreateToken, created_by: str) -> NewToken:
+    """Make a token, and return it with its secret. Raises `ConflictError` where there are too many."""
+    if session.execute(select(func.count()).select_from(TokenRow)).scalar_one() >= MAX_TOKENS:
+        raise ConflictError(
+            f"There are {MAX_TOKENS} tokens, which is the limit.",
+            hint="Use one token for each service instead of one for each run.",
+        )
+    secret, moment = make_token(), now(session)
+    id = secret.split("_")[1]
+    values: Mapping[str, Any] = {
+        "id": id,
+        "namespace": namespace,
+        "name": wanted.name,
+        "scopes": " ".join(check_scopes(wanted.scopes)),
+        "sha256": digest_of(secret),
+        "created_at": moment,
+        "created_by": created_by,
+        "expires_at": None if wanted.expires is None else moment + wanted.expires,
+    }
+    session.execute(insert(TokenRow).values(values))
+    return NewToken(secret, find_token(session, id))
+
+
+def find_token(session: Session, id: str) -> Token:
+    """Return the token with this id. Raises `NotFoundError`."""
+    found = session.execute(ROWS.where(TokenRow.id == id)).first() if TOKEN_ID.fullmatch(id) else None
+    if found is None:
+        raise NotFoundError(f"There is no token {id[:40]!r}.", hint="List the tokens (`GET /v1/tokens`).")
+    return _token(found)
+
+
+def tokens_of(session: Session, name: str) -> list[Token]:
+    """Return the valid tokens of a principal."""
+    rows = session.execute(ROWS.where(TokenRow.name == name, TokenRow.revoked_at.is_(None)).order_by(TokenRow.seq))
+    return [found for row in rows if (found := _token(row)).state == "valid"]
+
+
+def list_tokens(session: Session, after: str | None = None, limit: int = MAX_ROWS) -> str:
+    """Return the JSON of one page of tokens, newest first. `after`: `next` of the previous page."""
+    query = ROWS
+    if after is not None:
+        (seq,) = read_cursor("tokens", after, int)
+        query = query.where(TokenRow.seq < seq)
+    rows = query.order_by(TokenRow.seq.desc())
+    return list_page(session, rows, lambda row: token_json(_token(row)), "tokens", lambda row: (row.seq,), limit)
+
+
+def revoke_token(session: Session, id: str) -> Token:
+    """Revoke a token for ever and return it. A token that is revoked already stays as it is. Raises `NotFoundError`."""
+    revoke_tokens(session, [id])
+    return find_token(session, id)
+
+
+def revoke_tokens(session: Session, ids: Iterable[str]) -> int:
+    """Revoke those of these tokens that exist and are not revoked yet. Return how many these were."""
+    row, moment, count = TokenRow, now(session), 0
+    for id in ids:
+        found = update(row).where(row.id == id, row.revoked_at.is_(None)).values(revoked_at=moment)
+        count += session.execute(found).rowcount
+    return count
+
+
+def revoked(session: Session) -> list[str]:
+    """Return the ids of all revoked tokens."""
+    return list(session.execute(select(TokenRow.id).where(TokenRow.revoked_at.is_not(None))).scalars())
+
+
+def record_uses(session: Session, uses: Mapping[str, float]) -> None:
+    """Write the time of the last use of each token, by its id."""
+    for id, moment in sorted(uses.items()):
+        later = (TokenRow.used_at.is_(None)) | (TokenRow.used_at < moment)
+        session.execute(update(TokenRow).where(TokenRow.id == id, later).values(used_at=moment))
+
+
+def token_json(token: Token) -> str:
+    """Return the JSON of a token."""
+    return codec.canonical(codec.encode(token))
+
+
+def _token(row: Row) -> Token:
+    state = "valid"
+    if row.expires_at is not None and row.expires_at <= float(row.moment):
+        state = "expired"
+    if row.revoked_at is not None:
+        state = "revoked"
+    return Token(
+        id=row.id,
+        name=row.name,
+        scopes=tuple(row.scopes.split()),
+        state=state,
+        created_at=Timestamp(row.created_at),
+        created_by=row.created_by,
+        expires_at=_time(row.expires_at),
+        used_at=_time(row.used_at),
+        revoked_at=_time(row.revoked_at),
+    )
+
+
+def _time(seconds: float | None) -> Timestamp | None:
+    return None if seconds is None else Timestamp(seconds)

@@ -1,0 +1,169 @@
+"""The commands `mxr-registry token`: make, list and revoke tokens."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mxr.artifact.limits import MAX_TOKEN_SECONDS
+from mxr.configuration.schema import SECONDS, Facts, Setting
+from mxr.display.streams import write_json, write_line, write_secret
+from mxr.errors import NotFoundError, UsageError
+from mxr.protocol.access import FETCH, SCOPES, TOKEN_ID, CreateToken, Token
+from mxr.util import codec
+from mxr_registry.command_options import existing_database, json_option, read_settings, settings_options
+
+if TYPE_CHECKING:
+    from mxr_registry.config.settings import RegistrySettings
+    from mxr_registry.database.session import Database
+
+EXPIRES = Setting("", "expires", float, None, Facts("", unit=SECONDS, least=1, most=MAX_TOKEN_SECONDS))
+
+COMMAND_LINE = "mxr-registry"
+"""Who made a token that no administrator made by the API."""
+
+
+@click.group()
+def token() -> None:
+    """Make, list and revoke the tokens that requests need. The registry may be running.
+
+    \b
+    fetch     find and list programs, and download them
+    ask       queue compiles, upload models, follow its own jobs and withdraw from them
+    publish   publish programs, amend and remove its own, and keep locks of its own
+    promote   promote programs, and change every lock
+    work      register workers, claim and finish jobs, and read the models of the namespace
+    metrics   read the metrics and the length of the queue
+    admin     everything, tokens included
+    """
+
+
+@token.command()
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--scopes",
+    default=FETCH,
+    show_default=True,
+    metavar="SCOPE[,SCOPE...]",
+    help=f"What the token allows: {', '.join(SCOPES)}.",
+)
+@click.option(
+    "--expires", metavar="TIME", help="How long the token is valid, such as 12h or 90d. Default: until it is revoked."
+)
+@settings_options
+@json_option
+def create(name: str, scopes: str, expires: str | None, as_json: bool, **given: Any) -> None:
+    """Make a token for NAME, a person or a service, and print it. It is shown only once.
+
+    A name can have several tokens: make the new one and hand it out before you revoke the old one.
+
+    \b
+    mxr-registry token create serving
+    mxr-registry token create ci --scopes fetch,ask --expires 90d
+    mxr-registry token create gpu-host-7 --scopes work > worker.token
+    """
+    from mxr_registry.access import tokens
+    from mxr_registry.artifacts.namespaces import DEFAULT
+
+    words = tuple(word for word in (each.strip() for each in scopes.split(",")) if word)
+    wanted = CreateToken(name, words, None if expires is None else _seconds(expires))
+    with _database(read_settings(**given)).writing() as session:
+        made = tokens.create_token(session, DEFAULT, wanted, COMMAND_LINE)
+    if as_json:
+        write_secret(codec.canonical(codec.encode(made)))
+        return
+    write_secret(made.secret)
+    write_line(f"Token {_line(made.token)}. Keep it: it is not shown again.", err=True)
+
+
+@token.command()
+@settings_options
+@json_option
+def ls(as_json: bool, **given: Any) -> None:
+    """List the tokens, newest first, with the last use of each. The registry does not know their secrets."""
+    from mxr_registry.access import tokens
+
+    found: list[dict[str, Any]] = []
+    after: str | None = None
+    db = _database(read_settings(**given))
+    while True:
+        with db.reading() as session:
+            page = json.loads(tokens.list_tokens(session, after))
+        found += page["items"]
+        after = page["next"]
+        if after is None:
+            break
+    if as_json:
+        write_json({"tokens": found})
+    else:
+        for each in found:
+            write_line(_line(codec.decode(Token, each)))
+
+
+@token.command()
+@click.argument("names", metavar="ID|NAME...", nargs=-1, required=True)
+@click.option("--all", "every", is_flag=True, help="Revoke each valid token of a NAME that has several.")
+@settings_options
+@json_option
+def revoke(names: tuple[str, ...], every: bool, as_json: bool, **given: Any) -> None:
+    """Revoke tokens by their ID, or the token of a NAME. Registries that are running refuse it within 2 seconds."""
+    from mxr_registry.access import revocations
+    from mxr_registry.storage import open_store
+
+    settings = read_settings(**given)
+    db, store = _database(settings), open_store(settings.store_url, settings.s3)
+    ids = [id for name in names for id in _chosen(db, name, every)]
+    revoked = [revocations.revoke(db, store, id) for id in ids]
+    if as_json:
+        write_json({"revoked": [codec.encode(each) for each in revoked]})
+    else:
+        for each in revoked:
+            write_line(f"Revoked {_line(each)}.")
+
+
+def _database(settings: RegistrySettings) -> Database:
+    from mxr_registry.database import schema
+
+    db = existing_database(settings)
+    schema.check_schema(db)
+    return db
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(EXPIRES.of_text(text))
+    except ValueError as problem:
+        raise UsageError(f"--expires: expected {problem}.", hint="Write it as 12h or 90d.") from None
+
+
+def _chosen(db: Database, name: str, every: bool) -> list[str]:
+    """Return the ids that an argument of `revoke` means. Raises `NotFoundError`, `UsageError`."""
+    from mxr_registry.access import tokens
+
+    with db.reading() as session:
+        if TOKEN_ID.fullmatch(name):
+            return [tokens.find_token(session, name).id]
+        found = tokens.tokens_of(session, name)
+    if not found:
+        raise NotFoundError(f"{name[:120]!r} has no valid token.", hint="`mxr-registry token ls` lists the tokens.")
+    if len(found) > 1 and not every:
+        ids = ", ".join(each.id for each in found)
+        raise UsageError(f"{name} has {len(found)} valid tokens: {ids}.", hint="Give the ID of one, or add --all.")
+    return [each.id for each in found]
+
+
+def _line(found: Token) -> str:
+    """One token in words."""
+    words = [f"{found.id} of {found.name}: {','.join(found.scopes)}"]
+    if found.revoked_at is not None:
+        words.append(f"revoked {_day(found.revoked_at)}")
+    elif found.expires_at is not None:
+        words.append(f"{'expired' if found.state == 'expired' else 'expires'} {_day(found.expires_at)}")
+    words.append(f"last used {_day(found.used_at)}" if found.used_at is not None else "never used")
+    return ", ".join(words)
+
+
+def _day(moment: Any) -> str:
+    return str(moment.to_json())[:16].replace("T", " ") + " UTC"

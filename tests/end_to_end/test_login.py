@@ -1,0 +1,99 @@
+"""`mxr login`, `logout` and `whoami`, and the first steps of docs/access.md on one host."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Programs
+from .stack import Host, Registry, clean_environ
+
+ON = ("embedded",)
+
+
+def made(registry: Registry, name: str, *scopes: str) -> str:
+    """A new token."""
+    _, said = registry.call("POST", "/v1/tokens", {"name": name, "scopes": scopes})
+    return str(said["secret"])
+
+
+@pytest.fixture
+def alice(host: Callable[..., Host]) -> Host:
+    """A host without a token."""
+    found = host("alice")
+    del found.environ["MXR_TOKEN"]
+    return found
+
+
+def test_a_token_is_stored_used_and_forgotten(registry: Registry, alice: Host) -> None:
+    secret = made(registry, "alice", "fetch")
+    refused = alice("whoami", expect=7)
+    assert "This request needs a token." in refused.err and "mxr login" in refused.err
+    done = alice("login", stdin=f"{secret}\n")
+    assert done.out == f"{registry.url}: alice (fetch)\n" and secret not in done.out + done.err
+    store = Path(alice.environ["XDG_CONFIG_HOME"]) / "mxr" / "tokens.json"
+    assert stat.S_IMODE(store.stat().st_mode) == 0o600 and json.loads(store.read_text()) == {registry.url: secret}
+    assert alice("whoami").out == f"alice (fetch) at {registry.url}\n"
+    assert alice("whoami", "--json").json["scopes"] == ["fetch"]
+    assert alice("jobs", expect=7).err.startswith("mxr: The token ")
+    assert alice("logout").out == f"{registry.url}: token removed\n"
+    alice("whoami", expect=7)
+    assert "No token is stored" in alice("logout", expect=3).err
+
+
+def test_each_registry_has_its_own(registry: Registry, own_registry: Callable[..., Registry], alice: Host) -> None:
+    other = own_registry()
+    for each in (registry, other):
+        alice("login", each.url, stdin=made(each, f"alice-{each.port}", "fetch"))
+    for each in (registry, other):
+        assert alice("whoami", "--registry", each.url).out.startswith(f"alice-{each.port} ")
+    alice("logout", other.url)
+    alice("whoami", "--registry", other.url, expect=7)
+    assert alice("whoami").out.startswith(f"alice-{registry.port} ")
+
+
+@pytest.mark.parametrize(
+    ("text", "exit", "said"),
+    [
+        ("", 2, "There is no token on standard input."),
+        ("two words", 2, "characters that a header cannot carry"),
+        ("mxr_0123456789ab_" + "0" * 64, 7, "The token is not valid here."),
+    ],
+)
+def test_a_token_that_does_not_work_is_not_stored(alice: Host, text: str, exit: int, said: str) -> None:
+    done = alice("login", stdin=text, expect=exit)
+    assert said in done.err and "0" * 64 not in done.err
+    assert not (Path(alice.environ["XDG_CONFIG_HOME"]) / "mxr" / "tokens.json").exists()
+
+
+def test_a_variable_comes_before_what_is_stored(registry: Registry, alice: Host) -> None:
+    stored, other = made(registry, "stored", "fetch"), made(registry, "other", "fetch")
+    done = alice("login", stdin=stored, env={"MXR_TOKEN": other})
+    assert "MXR_TOKEN is set, and comes before what is stored." in done.err
+    assert alice("whoami").out.startswith("stored ")
+    assert alice("whoami", env={"MXR_TOKEN": other}).out.startswith("other ")
+    assert "The token comes from MXR_TOKEN" in alice("whoami", env={"MXR_TOKEN": "wrong"}, expect=7).err
+
+
+def test_a_store_that_others_can_read_is_not_used(registry: Registry, alice: Host) -> None:
+    alice("login", stdin=made(registry, "alice", "fetch"))
+    store = Path(alice.environ["XDG_CONFIG_HOME"]) / "mxr" / "tokens.json"
+    store.chmod(0o644)
+    assert "other users can read it (mode 0644" in alice("whoami", expect=2).err
+
+
+def test_the_user_who_serves_needs_no_configuration(
+    registry: Registry, tmp_path: Path, model: Path, programs: Programs, gpu: tuple[str, ...]
+) -> None:
+    """As on one's own machine: the same configuration folder, and no token anywhere."""
+    same = {"XDG_CONFIG_HOME": registry.environ["XDG_CONFIG_HOME"]}
+    me = Host(tmp_path / "me", registry.url)
+    me.environ = clean_environ(tmp_path / "me") | same | {"MXR_REGISTRY": registry.url}
+    assert me("whoami").out == f"local (admin) at {registry.url}\n"
+    published: Any = me("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python", "--json").json
+    assert me("fetch", model, *gpu, "--json").json["id"] == published["id"]

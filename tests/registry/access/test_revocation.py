@@ -1,0 +1,142 @@
+"""A revoked token stays revoked: in every process, while its client downloads, and after a backup was restored."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from typing import Any
+
+from harness.programs import command
+from harness.programs import run as run_program
+from harness.waiting import until
+from registry.registry_client import on_sqlite
+
+from mxr_registry.access import revocations
+from mxr_registry.access.tokens import list_tokens
+from mxr_registry.database.session import Database
+from mxr_registry.storage.local import LocalStore
+
+WITHIN = 2.0
+"""Seconds after which no registry accepts a token that another one has revoked."""
+
+
+def make(server: Any, name: str = "reader", *scopes: str) -> tuple[str, dict[str, str]]:
+    """The id of a new token, and the header with it."""
+    made = server.ok("POST", "/v1/tokens", {"name": name, "scopes": scopes or ["fetch"]})
+    return made["token"]["id"], {"authorization": f"Bearer {made['secret']}"}
+
+
+def status(server: Any, header: dict[str, str]) -> int:
+    """The status of a request with a token."""
+    return int(server.call("GET", "/v1/whoami", headers=header)[0])
+
+
+def test_within_two_seconds_in_every_other_registry(start: Any, databases: Any, tmp_path: Any) -> None:
+    rows = databases(tmp_path / "data")
+    one = start(rows=rows)
+    two = start(rows=rows)
+    id, header = make(one)
+    assert status(one, header) == status(two, header) == 200
+    one.ok("DELETE", f"/v1/tokens/{id}")
+    begun = time.monotonic()
+    assert status(one, header) == 401, "at once where it was revoked"
+    until(lambda: status(two, header) == 401, WITHIN)
+    assert time.monotonic() - begun < WITHIN
+    assert {status(each, header) for each in (one, two)} == {401}
+
+
+def test_a_transfer_may_end_and_the_next_request_may_not(server: Any, parts: Any) -> None:
+    data = bytes(range(256)) * 200_000
+    name = server.upload(data)["sha256"]
+    _, artifact = server.publish(parts.gfx908, parts.gpu_key(), **parts.explicit)
+    id, header = make(server, "loader", "fetch", "work")
+    url = f"{server.url}/v1/blobs/{name}?direct=no"
+    reply = server.http.request("GET", url, headers=header, preload_content=False)
+    begun = reply.read(1000)
+    server.ok("DELETE", f"/v1/tokens/{id}")
+    assert begun + reply.read() == data
+    for path in (f"/v1/blobs/{name}", f"/v1/artifacts/{artifact['id']}/files/model.mxr"):
+        assert server.call("GET", path, headers=header)[0] == 401
+
+
+@on_sqlite
+def test_a_restored_backup_does_not_revive_it(start: Any, tmp_path: Any) -> None:
+    server = start()
+    id, header = make(server)
+    kept, kept_header = make(server, "kept")
+    assert server.stop() == 0
+    backup = tmp_path / "backup.db"
+    shutil.copy(server.data / "registry.db", backup)
+    server.start()
+    server.ok("DELETE", f"/v1/tokens/{id}")
+    assert server.stop() == 0
+    shutil.copy(backup, server.data / "registry.db")
+    for path in server.data.glob("registry.db-*"):
+        path.unlink()
+    server.start()
+    assert status(server, header) == 401 and status(server, kept_header) == 200
+    (found,) = [each for each in server.ok("GET", "/v1/tokens")["items"] if each["id"] == id]
+    assert found["state"] == "revoked"
+    assert "revoked 1 tokens again" in server.log.read_text()
+    assert kept != id
+
+
+@on_sqlite
+def test_what_the_store_did_not_take_is_written_later(start: Any, tmp_path: Any) -> None:
+    server = start()
+    id, _ = make(server)
+    folder = server.data / "store" / "revoked-tokens"
+    folder.mkdir(exist_ok=True)
+    folder.rmdir()
+    folder.write_text("no folder")
+    assert server.ok("DELETE", f"/v1/tokens/{id}")["state"] == "revoked", "the database has it all the same"
+    assert f"the store does not know yet that token {id} is revoked" in server.log.read_text()
+    folder.unlink()
+    server.restart()
+    assert [each.name for each in folder.iterdir()] == [id]
+
+
+@on_sqlite
+def test_names_that_are_no_tokens_are_ignored(start: Any, tmp_path: Any) -> None:
+    server = start()
+    id, _ = make(server)
+    assert server.stop() == 0
+    db, store = Database(f"sqlite:///{server.data / 'registry.db'}"), LocalStore(server.data / "store")
+    folder = server.data / "store" / "revoked-tokens"
+    folder.mkdir(exist_ok=True)
+    for name in ("x", "0" * 13, "ABCDEF012345", "0" * 12):
+        (folder / name).touch()
+    assert store.revoked_tokens() == {"0" * 12}
+    assert revocations.reconcile(db, store) == 0, "that token is not in this database"
+    with db.reading() as session:
+        (found,) = json.loads(list_tokens(session))["items"]
+    assert (found["id"], found["state"]) == (id, "valid")
+    db.close()
+
+
+@on_sqlite
+def test_a_moved_registry_keeps_it_revoked(start: Any, tmp_path: Any) -> None:
+    server = start()
+    id, header = make(server)
+    server.ok("DELETE", f"/v1/tokens/{id}")
+    assert server.stop() == 0
+    target = f"sqlite:///{tmp_path / 'moved' / 'registry.db'}"
+    (tmp_path / "moved").mkdir()
+    for words in (
+        ("migrate", "--data", tmp_path / "moved"),
+        (
+            "move",
+            "--data",
+            server.data,
+            "--to-database",
+            target,
+            "--to-store",
+            f"file://{tmp_path / 'moved' / 'store'}",
+        ),
+    ):
+        done = run_program(command("mxr-registry", *words), env=server.environ)
+        assert done.returncode == 0, done
+    moved = start(data=tmp_path / "moved")
+    assert status(moved, header) == 401
+    assert (tmp_path / "moved" / "store" / "revoked-tokens" / id).exists()

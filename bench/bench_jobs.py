@@ -61,7 +61,7 @@ def fill(db: Database, folder: Path, kinds: int, each: int, copies: int) -> None
         for kind in range(kinds):
             asked = request_of(model, kind, number)
             wanted = job_protocol.CompileRequest(asked.key, asked.constraints, priority=number % 3)
-            submission.submit(db, store, rules, NAMESPACE, wanted)
+            submission.submit(db, store, rules, NAMESPACE, "bench", wanted)
     if copies == 1:
         return
     with db.writing() as session, templates(session, JobRow):
@@ -86,11 +86,13 @@ def claims(folder: Path, jobs: int, kinds: int, count: int) -> dict[str, float]:
     with db.writing() as session:
         for kind in range(kinds):
             said = workers.register_worker(
-                session, rules, "default", job_protocol.RegisterWorker(f"w{kind}", can_of(kind))
+                session, rules, "default", "bench", job_protocol.RegisterWorker(f"w{kind}", can_of(kind))
             )
             ids.append(said.name)
         can = can_of(0).__class__((HostTarget("gfx900"),), HostToolchain("7.2.1", "2.15.0"))
-        idle = workers.register_worker(session, rules, "default", job_protocol.RegisterWorker("idle", can)).name
+        idle = workers.register_worker(
+            session, rules, "default", "bench", job_protocol.RegisterWorker("idle", can)
+        ).name
     found = timed(count, lambda n: take(db, rules, ids[n % kinds], True))
     none = timed(count, lambda _: take(db, rules, idle, False))
     db.close()

@@ -45,7 +45,7 @@ def register_model(db: Database, file: File) -> str:
     manifest = Manifest((File("model.onnx", file.size, file.sha256, file.blobs),))
     identity = ModelFiles.of(manifest, "model.onnx").model
     with db.writing() as session:
-        models.save(session, NAMESPACE, RegisterModel("model.onnx", "model.onnx", manifest, model=identity))
+        models.save(session, NAMESPACE, "bench", RegisterModel("model.onnx", "model.onnx", manifest, model=identity))
     return identity
 
 

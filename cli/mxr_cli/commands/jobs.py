@@ -60,6 +60,8 @@ def jobs(
         raise UsageError("--follow and --cancel exclude each other.", hint="Omit one of the two.")
     client = session.client()
     job = client.cancel(identity) if cancel else client.job(identity)
+    if cancel and job.state == "queued":
+        note("mxr: Others asked for this job, too: it goes on for them.")
     if follow:
         _follow(session, client, job)
     elif session.as_json:

@@ -225,6 +225,7 @@ class RegisteredLock:
 
     name: str
     artifacts: tuple[str, ...]
+    created_by: str
     created_at: Timestamp
     updated_at: Timestamp
 

@@ -41,6 +41,7 @@ TABLES = (
     "lock_artifacts",
     "model_blobs",
     "uses",
+    "job_askers",
     "job_events",
     "job_logs",
 )
@@ -66,6 +67,7 @@ def upgrade() -> None:
     _lock_artifacts()
     _model_blobs()
     _uses()
+    _job_askers()
     _job_events()
     _job_logs()
     op.execute(f"INSERT INTO registry (number, uuid) VALUES (1, '{uuid4()}')")
@@ -183,6 +185,7 @@ def _locks() -> None:
         _column("namespace", NAMESPACE),
         _column("name", NAMESPACE),
         _column("created_at", sa.Double()),
+        _column("created_by", NAMESPACE),
         _column("updated_at", sa.Double()),
         sa.PrimaryKeyConstraint("seq", name="pk_locks"),
         sa.UniqueConstraint("namespace", "name", name="uq_locks_namespace_name"),
@@ -220,6 +223,7 @@ def _models() -> None:
         _column("graph", HASH, nullable=True),
         _column("told_json", sa.Text(), nullable=True),
         _column("created_at", sa.Double()),
+        _column("created_by", NAMESPACE),
         sa.PrimaryKeyConstraint("seq", name="pk_models"),
         sa.UniqueConstraint("namespace", "model", name="uq_models_namespace_model"),
         sqlite_autoincrement=True,
@@ -279,6 +283,7 @@ def _workers() -> None:
         _column("toolchain", HASH),
         _column("toolchain_json", sa.Text()),
         _column("created_at", sa.Double()),
+        _column("created_by", NAMESPACE),
         _column("seen_at", sa.Double()),
         _column("left_at", sa.Double(), nullable=True),
         sa.PrimaryKeyConstraint("seq", name="pk_workers"),
@@ -422,6 +427,17 @@ def _uses() -> None:
         sa.ForeignKeyConstraint(["artifact"], ["artifacts.seq"], name="fk_uses_artifact_artifacts", ondelete="CASCADE"),
     )
     _index("uses", "day")
+
+
+def _job_askers() -> None:
+    op.create_table(
+        "job_askers",
+        _column("job", SERIAL),
+        _column("principal", NAMESPACE),
+        _column("withdrawn", sa.Boolean()),
+        sa.ForeignKeyConstraint(["job"], ["jobs.seq"], name="fk_job_askers_job_jobs", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("job", "principal", name="pk_job_askers"),
+    )
 
 
 def _job_events() -> None:

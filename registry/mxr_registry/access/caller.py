@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mxr.protocol.access import ADMIN
+from mxr.protocol.access import ADMIN, WORK
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,16 @@ class Caller:
     def is_admin(self) -> bool:
         """Whether it may do everything."""
         return ADMIN in self.scopes
+
+    @property
+    def owner(self) -> str | None:
+        """The principal to whose own objects it is restricted; None for an administrator."""
+        return None if self.is_admin else self.principal
+
+    @property
+    def viewer(self) -> str | None:
+        """The principal to whose jobs it is restricted; None for administrators and workers, who see all."""
+        return None if self.may((ADMIN, WORK)) else self.principal
 
     def may(self, scopes: Iterable[str]) -> bool:
         """Whether it has one of these scopes."""

@@ -52,7 +52,7 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "request_compile": (ASK,),
     "survey": (ASK,),
     "list_jobs": (ASK,),
-    "get_job": (ASK,),
+    "get_job": (ASK, WORK),
     "get_job_log": (ASK,),
     "follow_job": (ASK,),
     "watch_jobs": (ASK,),

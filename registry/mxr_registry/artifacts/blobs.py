@@ -6,7 +6,7 @@ that only another namespace uploaded counts as missing, so the client has to sen
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -16,6 +16,7 @@ from mxr.artifact.manifest import Blob, File, Manifest
 from mxr.errors import DamagedBlobError, DamagedError, NoSuchBlobError, TemporaryError
 from mxr.util.hashing import hash_chunks
 from mxr_registry.database import tables
+from mxr_registry.database.job_tables import JobRow
 from mxr_registry.database.session import Database, Session, advisory_lock, now, upsert
 from mxr_registry.storage.store import ChunkSize, Reader, Store, full_chunk
 
@@ -97,13 +98,32 @@ def lock_name(sha256: str) -> str:
     return f"blob {sha256}"
 
 
-def size_of(db: Database, namespace: str, sha256: str) -> int:
-    """Return the size in bytes of a blob of this namespace. Raises `NoSuchBlobError`."""
+PROGRAMS, MODELS = "programs", "models"
+"""What bytes are for: blobs of artifacts; blobs of models, and calibration data of jobs."""
+
+
+def size_of(db: Database, namespace: str, sha256: str, purposes: Collection[str] | None = None) -> int:
+    """Return the size in bytes of a blob of this namespace. Raises `NoSuchBlobError`.
+
+    `purposes`: only a blob that serves one of these; None: any blob.
+    """
     with db.reading() as session:
         found = sizes(session, namespace, [sha256])
-    if sha256 not in found:
+        serves = purposes is None or any(_serves(session, namespace, sha256, each) for each in purposes)
+    if sha256 not in found or not serves:
         raise NoSuchBlobError(f"The registry does not have blob {sha256}.", context={"missing": [sha256]})
     return found[sha256]
+
+
+def _serves(session: Session, namespace: str, sha256: str, purpose: str) -> bool:
+    sources = {
+        PROGRAMS: ((tables.ArtifactBlobRow, tables.ArtifactBlobRow.sha256),),
+        MODELS: ((tables.ModelBlobRow, tables.ModelBlobRow.sha256), (JobRow, JobRow.calibration)),
+    }
+    return any(
+        session.execute(select(row.namespace).where(row.namespace == namespace, column == sha256).limit(1)).first()
+        for row, column in sources[purpose]
+    )
 
 
 def require_all(db: Database, store: Store, namespace: str, manifest: Manifest) -> None:

@@ -265,12 +265,19 @@ def delete_rows(session: Session, artifacts: Sequence[int]) -> int:
     return session.execute(delete(ArtifactRow).where(ArtifactRow.seq.in_(artifacts))).rowcount
 
 
-def remove_artifact(session: Session, namespace: str, id: str) -> str:
+def remove_artifact(session: Session, namespace: str, id: str, owner: str | None = None) -> str:
     """Remove an artifact and return its last JSON. Its blobs stay until a sweep finds them unreferenced.
 
-    Raises `NotAllowedError` if a registered lock pins the artifact.
+    `owner`: the principal that may remove only what it pushed itself. Raises `NotAllowedError` if that is somebody
+    else's, or if a registered lock pins the artifact.
     """
     row = find_artifact(session, namespace, id)
+    if owner is not None and (row.origin == BUILT or row.created_by != owner):
+        raise NotAllowedError(
+            f"Artifact {row.id[:12]} was {row.origin} by {row.created_by}, and {owner} may remove only what it pushed.",
+            hint="Ask an administrator of the registry to remove it.",
+            context={"id": row.id},
+        )
     locks.refuse_pinned(session, row.seq, row.id)
     removed = show_artifact(session, namespace, row.id)
     try:

@@ -28,12 +28,15 @@ BATCH = 500
 MAX_NAMED = 20
 
 
-def register_lock(db: Database, namespace: str, name: str, ids: Sequence[str]) -> StoredObject:
+def register_lock(
+    db: Database, namespace: str, name: str, ids: Sequence[str], created_by: str, owner: str | None = None
+) -> StoredObject:
     """Register a lock, or replace the artifacts that it pins, and return it.
 
-    Runs in one transaction: the lock pins all of these artifacts, or nothing changes. Raises `NoSuchArtifactError`,
-    which lists the missing ones, `NotAllowedError` for artifacts that the namespace does not serve and that this lock
-    did not pin before, and `UsageError` for an invalid name.
+    `created_by`: whose a new lock is. `owner`: the principal that may replace only its own. Runs in one transaction:
+    the lock pins all of these artifacts, or nothing changes. Raises `NoSuchArtifactError`, which lists the missing
+    ones, `NotAllowedError` for the lock of somebody else, and for artifacts that the namespace does not serve and that
+    this lock did not pin before, and `UsageError` for an invalid name.
     """
     check_name(name)
     try:
@@ -41,7 +44,8 @@ def register_lock(db: Database, namespace: str, name: str, ids: Sequence[str]) -
             rows = _artifacts(session, namespace, ids)
             moment = now(session)
             keys = {"namespace": namespace, "name": name}
-            upsert(session, LockRow, keys, {"created_at": moment, "updated_at": moment}, {"updated_at": moment})
+            new = {"created_at": moment, "created_by": created_by, "updated_at": moment}
+            upsert(session, LockRow, keys, new, {"updated_at": moment})
             count = select(func.count()).where(LockRow.namespace == namespace)
             if session.execute(count).scalar_one() > MAX_LOCKS:
                 raise ConflictError(
@@ -50,6 +54,7 @@ def register_lock(db: Database, namespace: str, name: str, ids: Sequence[str]) -
                     context={"limit": MAX_LOCKS},
                 )
             row = find_lock(session, namespace, name)
+            _refuse_foreign(row, owner)
             _refuse_unserved(session, namespace, rows, set(_ids(session, row.seq)))
             wanted = sorted(each.seq for each in rows)
             session.execute(delete(LockArtifactRow).where(LockArtifactRow.lock == row.seq))
@@ -104,10 +109,19 @@ def _refuse_unserved(session: Session, namespace: str, rows: Iterable[Row], pinn
         )
 
 
+def _refuse_foreign(row: Row, owner: str | None) -> None:
+    """Raise `NotAllowedError` for a lock of another principal than this one, which may change only its own."""
+    if owner is not None and row.created_by != owner:
+        raise NotAllowedError(
+            f"The lock {row.name} belongs to {row.created_by}, and {owner} may change only its own.",
+            hint="Use another name, or a token with the scope promote.",
+        )
+
+
 def find_lock(session: Session, namespace: str, name: str) -> Row:
     """Return the row of a lock. Raises `NotFoundError`."""
     row = LockRow
-    query = select(row.seq, row.name, row.created_at, row.updated_at)
+    query = select(row.seq, row.name, row.created_at, row.created_by, row.updated_at)
     found = session.execute(query.where(row.namespace == namespace, row.name == name)).first()
     if found is None:
         raise NotFoundError(
@@ -127,7 +141,7 @@ def show_lock(session: Session, namespace: str, name: str) -> str:
 def list_locks(session: Session, namespace: str, after: str | None = None, limit: int = MAX_ROWS) -> str:
     """Return the JSON of one page of locks, sorted by name. `after`: `next` of the previous page."""
     row = LockRow
-    query = select(row.seq, row.name, row.created_at, row.updated_at).where(row.namespace == namespace)
+    query = select(row.seq, row.name, row.created_at, row.created_by, row.updated_at).where(row.namespace == namespace)
     if after is not None:
         (name,) = read_cursor("locks", after, str)
         query = query.where(row.name > name)
@@ -144,14 +158,15 @@ def _ids(session: Session, lock: int) -> Sequence[str]:
 
 def _to_json(row: Row, ids: Iterable[str]) -> str:
     times = {"created_at": time_text(row.created_at), "updated_at": time_text(row.updated_at)}
-    return canonical({"name": row.name, "artifacts": list(ids)} | times)
+    return canonical({"name": row.name, "artifacts": list(ids), "created_by": row.created_by} | times)
 
 
-def unregister_lock(session: Session, namespace: str, name: str) -> str:
+def unregister_lock(session: Session, namespace: str, name: str, owner: str | None = None) -> str:
     """Unregister a lock and return its last JSON. Its artifacts can be removed and swept again.
 
-    Raises `NotFoundError`.
+    `owner`: the principal that may remove only its own. Raises `NotFoundError`, `NotAllowedError`.
     """
+    _refuse_foreign(find_lock(session, namespace, name), owner)
     removed = show_lock(session, namespace, name)
     session.execute(delete(LockRow).where(LockRow.namespace == namespace, LockRow.name == name))
     return removed

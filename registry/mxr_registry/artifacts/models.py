@@ -35,7 +35,12 @@ DescribeModel = Callable[[File], Description]
 
 
 def register_model(
-    db: Database, store: Store, describe_model: DescribeModel, namespace: str, declared: RegisterModel
+    db: Database,
+    store: Store,
+    describe_model: DescribeModel,
+    namespace: str,
+    created_by: str,
+    declared: RegisterModel,
 ) -> StoredObject:
     """Register a model with its bytes and return it. It is new if the registry did not have its bytes.
 
@@ -51,15 +56,17 @@ def register_model(
     if not known or row is None or row.graph is None or not _is_whole(json.loads(row.told_json or "{}")):
         description = describe_model(next(file for file in declared.manifest.files if file.name == declared.onnx))
         check_external_data(declared, description)
-    text = _write(db, namespace, declared, description)
+    text = _write(db, namespace, created_by, declared, description)
     return StoredObject(text, declared.identity, new=row is None or not row.complete)
 
 
-def _write(db: Database, namespace: str, declared: RegisterModel, description: Description | None) -> str:
+def _write(
+    db: Database, namespace: str, created_by: str, declared: RegisterModel, description: Description | None
+) -> str:
     for _ in range(ATTEMPTS):
         try:
             with db.writing() as session:
-                save(session, namespace, declared)
+                save(session, namespace, created_by, declared)
                 if description is not None:
                     _save_description(session, namespace, declared.identity, dict(description))
                 return show_model(session, namespace, declared.identity)
@@ -111,7 +118,7 @@ def check_external_data(declared: RegisterModel, description: Description) -> No
     check_names(onnx, names)
 
 
-def save(session: Session, namespace: str, declared: RegisterModel) -> None:
+def save(session: Session, namespace: str, created_by: str, declared: RegisterModel) -> None:
     """Save a model that `verify_identity` accepted. A complete model stays as it is."""
     row = session.execute(_select(namespace).where(ModelRow.model == declared.identity).with_for_update()).one_or_none()
     if row is not None and row.complete:
@@ -126,6 +133,7 @@ def save(session: Session, namespace: str, declared: RegisterModel) -> None:
             "namespace": namespace,
             "model": declared.identity,
             "created_at": now(session),
+            "created_by": created_by,
             "name": declared.name,
         }
         values["inputs_json"] = canonical(encode(declared.inputs))

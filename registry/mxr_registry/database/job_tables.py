@@ -1,6 +1,6 @@
 """The tables for compile jobs and workers.
 
-    jobs ──< job_events, job_logs        workers        failures        counters
+    jobs ──< job_events, job_logs, job_askers        workers        failures        counters
 
 A job's `rank` is its negated priority, so that ascending order puts the next job first. `version` is the number of the
 last change visible to clients, `touched` that of the last change of any kind. Both come from one counter in the
@@ -105,6 +105,16 @@ class JobEventRow(Base):
     __table_args__ = (Index(None, "job", "seq"), {"sqlite_autoincrement": True})
 
 
+class JobAskerRow(Base):
+    """A principal that asked for a job. `withdrawn`: it does not need the result any more."""
+
+    __tablename__ = "job_askers"
+
+    job: Mapped[int] = mapped_column(Serial, ForeignKey("jobs.seq", ondelete="CASCADE"), primary_key=True)
+    principal: Mapped[str] = mapped_column(Namespace, primary_key=True)
+    withdrawn: Mapped[bool]
+
+
 class JobLogRow(Base):
     """A chunk of a job's log. `start` is its offset and `size` its length, both in bytes of UTF-8."""
 
@@ -119,7 +129,7 @@ class JobLogRow(Base):
 class WorkerRow(Base):
     """A registered worker, identified by its name. `toolchain` is the sha256 of the canonical JSON of its toolchain.
 
-    `left_at`: when it signed off, or null.
+    `left_at`: when it signed off, or null. `created_by`: the principal that registered it last.
     """
 
     __tablename__ = "workers"
@@ -132,6 +142,7 @@ class WorkerRow(Base):
     toolchain: Mapped[str] = mapped_column(Hash)
     toolchain_json: Mapped[str] = mapped_column(Text)
     created_at: Mapped[float]
+    created_by: Mapped[str] = mapped_column(Namespace)
     seen_at: Mapped[float]
     left_at: Mapped[float | None]
 

@@ -147,6 +147,7 @@ class ModelRow(Base):
     graph: Mapped[str | None] = mapped_column(Hash)
     told_json: Mapped[str | None] = mapped_column(Text)
     created_at: Mapped[float]
+    created_by: Mapped[str] = mapped_column(Namespace)
 
     __table_args__ = (
         UniqueConstraint("namespace", "model"),
@@ -287,7 +288,7 @@ class MissRow(Base):
 
 
 class LockRow(Base):
-    """A registered lock. Its artifacts cannot be removed while it exists."""
+    """A registered lock. Its artifacts cannot be removed while it exists. `created_by`: the principal it belongs to."""
 
     __tablename__ = "locks"
 
@@ -295,6 +296,7 @@ class LockRow(Base):
     namespace: Mapped[str] = mapped_column(Namespace)
     name: Mapped[str] = mapped_column(String(100))
     created_at: Mapped[float]
+    created_by: Mapped[str] = mapped_column(Namespace)
     updated_at: Mapped[float]
 
     __table_args__ = (UniqueConstraint("namespace", "name"), {"sqlite_autoincrement": True})

@@ -13,7 +13,7 @@ from mxr.util.codec import canonical
 from mxr_registry.database.job_tables import JobRow
 from mxr_registry.database.session import Row, Session
 
-from . import estimates, tracking
+from . import askers, estimates, tracking
 
 BATCH = 500
 """Ids per statement. Databases limit the number of parameters."""
@@ -28,7 +28,7 @@ class WatchResult:
     open: frozenset[str]
 
 
-def changed(session: Session, namespace: str, known: Mapping[str, int]) -> WatchResult:
+def changed(session: Session, namespace: str, known: Mapping[str, int], viewer: str | None = None) -> WatchResult:
     """Return the jobs with a newer version than the known one, earliest change first, and the ids that do not exist.
 
     `known` maps job ids to versions.
@@ -38,7 +38,7 @@ def changed(session: Session, namespace: str, known: Mapping[str, int]) -> Watch
     for begin in range(0, len(ids), BATCH):
         batch = ids[begin : begin + BATCH]
         query = select(JobRow.id, JobRow.seq, JobRow.version, JobRow.state).where(
-            JobRow.namespace == namespace, JobRow.id.in_(batch)
+            JobRow.namespace == namespace, JobRow.id.in_(batch), *askers.seen_by(viewer)
         )
         found += session.execute(query).all()
     existing = {row.id for row in found}

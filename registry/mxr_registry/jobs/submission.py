@@ -37,7 +37,7 @@ from mxr_registry.database.session import Database, Row, Session, now
 from mxr_registry.database.tables import ModelRow
 from mxr_registry.storage.store import Store
 
-from . import availability, failures, lease_endings, tracking, transitions, workers
+from . import askers, availability, failures, lease_endings, tracking, transitions, workers
 from .live_capabilities import LiveCapabilities
 
 ATTEMPTS = 3
@@ -50,6 +50,7 @@ class _Submission:
     `has_calibration`: the store has the calibration data, or none is needed.
     """
 
+    principal: str
     wanted: job_protocol.CompileRequest
     request: Request
     digest: str
@@ -59,14 +60,21 @@ class _Submission:
     has_calibration: bool
 
 
-def submit(db: Database, store: Store, rules: JobRules, namespace: str, wanted: job_protocol.CompileRequest) -> str:
-    """Submit a compile request and return the JSON of the job to wait for.
+def submit(
+    db: Database,
+    store: Store,
+    rules: JobRules,
+    namespace: str,
+    principal: str,
+    wanted: job_protocol.CompileRequest,
+) -> str:
+    """Submit a compile request of a principal and return the JSON of the job to wait for.
 
     The job is `done` and has no id if no job was needed. Raises `NoSuchModelError` and `NoSuchBlobError` if the client
     has to upload the model or calibration data first, `NoWorkerError` if the client waits and no live worker or
     declared pool can compile the request, and `UsageError`.
     """
-    submission = _prepare(store, wanted)
+    submission = _prepare(store, principal, wanted)
     lease_endings.expire(db, rules)
     for _ in range(ATTEMPTS):
         try:
@@ -81,7 +89,7 @@ def submit(db: Database, store: Store, rules: JobRules, namespace: str, wanted: 
     raise TemporaryError("Too many clients submit this request at the same time.")
 
 
-def _prepare(store: Store, wanted: job_protocol.CompileRequest) -> _Submission:
+def _prepare(store: Store, principal: str, wanted: job_protocol.CompileRequest) -> _Submission:
     request, key = wanted.request, wanted.request.key
     if key.form != "whole":
         check_recording(key, wanted.file_name)
@@ -91,16 +99,21 @@ def _prepare(store: Store, wanted: job_protocol.CompileRequest) -> _Submission:
     constraints = canonical(request.to_json()["constraints"])
     terms = terms_of(constraints)
     has_calibration = key.calibration is None or store.stat(key.calibration) is not None
-    return _Submission(wanted, request, key.digest, constraints, terms, lanes.lane_of(key), has_calibration)
+    return _Submission(principal, wanted, request, key.digest, constraints, terms, lanes.lane_of(key), has_calibration)
 
 
 def _without_change(session: Session, rules: JobRules, namespace: str, submission: _Submission) -> str | None:
     """The reply if it needs no write, else None."""
     artifact = availability.artifact_of(session, namespace, submission.request)
     if artifact is not None:
-        return _done(session, rules, namespace, submission, artifact)
+        made = _job_that_made(session, namespace, submission, artifact)
+        if made is not None and not askers.waits(session, made.seq, submission.principal):
+            return None
+        return _done(session, rules, submission, artifact, made)
     row = _open_job(session, namespace, submission)
     if row is None or row.cancelling or submission.wanted.retry or -submission.wanted.priority < row.rank:
+        return None
+    if not askers.waits(session, row.seq, submission.principal):
         return None
     _require_worker(session, rules, namespace, submission, row)
     return tracking.shown(session, rules, row).text
@@ -109,7 +122,10 @@ def _without_change(session: Session, rules: JobRules, namespace: str, submissio
 def _decide(session: Session, rules: JobRules, namespace: str, submission: _Submission) -> str:
     artifact = availability.artifact_of(session, namespace, submission.request)
     if artifact is not None:
-        return _done(session, rules, namespace, submission, artifact)
+        made = _job_that_made(session, namespace, submission, artifact)
+        if made is not None:
+            askers.add(session, made.seq, submission.principal)
+        return _done(session, rules, submission, artifact, made)
     if submission.wanted.retry:
         failures.forget(session, namespace, submission.digest)
     row = _open_job(session, namespace, submission)
@@ -197,6 +213,7 @@ def _require_uploads(session: Session, namespace: str, submission: _Submission) 
 
 
 def _attach(session: Session, rules: JobRules, row: Row, submission: _Submission) -> str:
+    askers.add(session, row.seq, submission.principal)
     values: dict[str, Any] = {}
     if -submission.wanted.priority < row.rank and row.state == job_protocol.QUEUED:
         values["rank"] = -submission.wanted.priority
@@ -209,12 +226,15 @@ def _attach(session: Session, rules: JobRules, row: Row, submission: _Submission
     return tracking.at(session, rules, row.seq).text
 
 
-def _done(session: Session, rules: JobRules, namespace: str, submission: _Submission, artifact: str) -> str:
-    """The job that made this artifact, or a finished job without an id if none did."""
+def _job_that_made(session: Session, namespace: str, submission: _Submission, artifact: str) -> Row | None:
     made = tracking.select_jobs(namespace).where(JobRow.digest == submission.digest, JobRow.artifact == artifact)
-    row = session.execute(made.order_by(JobRow.seq.desc()).limit(1)).first()
-    if row is not None:
-        return tracking.shown(session, rules, row).text
+    return session.execute(made.order_by(JobRow.seq.desc()).limit(1)).first()
+
+
+def _done(session: Session, rules: JobRules, submission: _Submission, artifact: str, made: Row | None) -> str:
+    """The job that made this artifact, or a finished job without an id if none did."""
+    if made is not None:
+        return tracking.shown(session, rules, made).text
     moment = Timestamp(now(session))
     no_job = job_protocol.Job(
         "", job_protocol.DONE, submission.digest, submission.request, 0, 0, moment, moment, artifact=artifact
@@ -233,6 +253,7 @@ def _failed(session: Session, rules: JobRules, namespace: str, submission: _Subm
     )
     row = session.execute(earlier.order_by(JobRow.seq.desc()).limit(1)).first()
     if row is not None:
+        askers.add(session, row.seq, submission.principal)
         return tracking.shown(session, rules, row).text
     seq = _create(session, namespace, submission)
     lease_endings.close_failed(session, seq, failure.failure_json)
@@ -276,5 +297,6 @@ def _create(session: Session, namespace: str, submission: _Submission) -> int:
         "updated_at": moment,
     }
     seq = session.execute(insert(JobRow).values(values).returning(JobRow.seq)).scalar_one()
+    askers.add(session, seq, submission.principal)
     transitions.record_event(session, seq, job_protocol.QUEUED, "submitted")
     return int(seq)

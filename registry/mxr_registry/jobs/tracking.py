@@ -20,7 +20,7 @@ from mxr_registry.database.paging import begins_with, list_page, read_cursor
 from mxr_registry.database.session import Row, Session
 from mxr_registry.database.tables import ModelRow
 
-from . import estimates, transitions, workers
+from . import askers, estimates, transitions, workers
 
 MAX_LISTED = 1_000
 
@@ -102,10 +102,11 @@ def select_jobs(namespace: str) -> Any:
     return select(*COLUMNS).where(JobRow.namespace == namespace)
 
 
-def find_job(session: Session, namespace: str, id: str) -> Row:
+def find_job(session: Session, namespace: str, id: str, viewer: str | None = None) -> Row:
     """Return the job with this id or unique id prefix (8 digits or more). Raises `NotFoundError`, `UsageError`."""
     job_protocol.check_job(id)
-    found = session.execute(BY_ID, {"namespace": namespace, "low": id, "high": id + "g"}).all()
+    query = BY_ID if viewer is None else BY_ID.where(*askers.seen_by(viewer))
+    found = session.execute(query, {"namespace": namespace, "low": id, "high": id + "g"}).all()
     if not found:
         raise NotFoundError(f"There is no job {id}.", hint="List the jobs (`GET /v1/jobs`).", context={"object": "job"})
     if len(found) > 1:
@@ -114,9 +115,9 @@ def find_job(session: Session, namespace: str, id: str) -> Row:
     return found[0]
 
 
-def show_job(session: Session, rules: JobRules, namespace: str, id: str) -> JobDocument:
+def show_job(session: Session, rules: JobRules, namespace: str, id: str, viewer: str | None = None) -> JobDocument:
     """Return the document of one job. Raises `NotFoundError`, `UsageError`."""
-    return shown(session, rules, find_job(session, namespace, id))
+    return shown(session, rules, find_job(session, namespace, id, viewer))
 
 
 def at(session: Session, rules: JobRules, seq: int) -> JobDocument:
@@ -166,9 +167,9 @@ def job_document(row: Row) -> dict[str, Any]:
     }
 
 
-def list_jobs(session: Session, namespace: str, filters: JobFilters) -> str:
+def list_jobs(session: Session, namespace: str, filters: JobFilters, viewer: str | None = None) -> str:
     """Return the JSON of one page of jobs, newest first, without queue positions, estimates and missing workers."""
-    query = select_jobs(namespace)
+    query = select_jobs(namespace).where(*askers.seen_by(viewer))
     if filters.state is not None:
         query = query.where(JobRow.state.in_(job_protocol.OPEN if filters.state == "open" else (filters.state,)))
     for name in ("model", "digest", "arch"):
@@ -187,9 +188,14 @@ def list_jobs(session: Session, namespace: str, filters: JobFilters) -> str:
     )
 
 
-def cancel(session: Session, rules: JobRules, namespace: str, id: str) -> JobDocument:
-    """Cancel a queued job at once, and request a running one to stop. A closed job does not change."""
-    row = find_job(session, namespace, id)
+def cancel(session: Session, rules: JobRules, namespace: str, id: str, viewer: str | None = None) -> JobDocument:
+    """Cancel a queued job at once, and request a running one to stop. A closed job does not change.
+
+    A `viewer` withdraws from the job, which ends only if nobody else asked for it.
+    """
+    row = find_job(session, namespace, id, viewer)
+    if viewer is not None and not askers.withdraw(session, row.seq, viewer):
+        return at(session, rules, row.seq)
     if row.state == job_protocol.QUEUED:
         closing: dict[str, Any] = {"state": job_protocol.CANCELLED, "calibration": None, "phase": None}
         transitions.change(session, row.seq, JobRow.state == job_protocol.QUEUED, **closing)

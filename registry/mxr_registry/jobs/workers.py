@@ -42,7 +42,7 @@ MARK_SEEN = (
 
 
 def register_worker(
-    session: Session, rules: JobRules, namespace: str, wanted: job_protocol.RegisterWorker
+    session: Session, rules: JobRules, namespace: str, created_by: str, wanted: job_protocol.RegisterWorker
 ) -> StoredObject:
     """Register a worker with its capabilities and return it. The same name keeps its id. Raises `UsageError`."""
     lanes.check_capabilities(wanted.can)
@@ -57,6 +57,7 @@ def register_worker(
         "toolchain_json": toolchain,
         "seen_at": moment,
         "left_at": None,
+        "created_by": created_by,
     }
     id = secrets.token_hex(16)
     new = values | {"id": id, "created_at": moment}

@@ -168,6 +168,7 @@ FACTS: dict[str, Facts] = {
     "Use.count": count("How often it was used.", 1, 10**9),
     "created_at": text("When it was created."),
     "created_by": text("Who published it."),
+    "RegisteredLock.created_by": text("The principal that it belongs to."),
     "Token.created_by": text("Who made it."),
     "cross": text("It can cross-compile for AMD GPUs that it does not have."),
     "Lease.cross": text("Compile for the GPU that key and constraints describe, instead of the target."),

@@ -120,9 +120,12 @@ def promote(id: ArtifactId, services: ServicesDep, caller: CallerDep) -> Respons
     **operation("remove_artifact", {200: Success("The removed artifact.", artifact_protocol.Artifact)}, errors=(404,)),
 )
 def remove(id: ArtifactId, services: ServicesDep, caller: CallerDep) -> Response:
-    """Return the removed artifact. Its blobs stay until a sweep. 403 names the registered locks that pin it."""
+    """Return the removed artifact. Its blobs stay until a sweep. 403 names the registered locks that pin it.
+
+    A publisher removes what it pushed; an administrator everything.
+    """
     with services.db.writing() as session:
-        return reply(catalog.remove_artifact(session, caller.namespace, id))
+        return reply(catalog.remove_artifact(session, caller.namespace, id, caller.owner))
 
 
 @router.head("/{id}/files/{name:path}", operation_id="download_artifact_file", include_in_schema=False)

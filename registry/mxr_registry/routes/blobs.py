@@ -9,7 +9,9 @@ from fastapi.responses import RedirectResponse
 
 from mxr.artifact.manifest import Blob, check_sha256
 from mxr.protocol import artifacts as artifact_protocol
+from mxr.protocol.access import FETCH, WORK
 from mxr.util import codec
+from mxr_registry.access.caller import Caller
 from mxr_registry.artifacts import blobs
 from mxr_registry.openapi.operations import BYTES, DOWNLOAD, ETAG, LOCATION, RANGES, Success, header, operation, query
 from mxr_registry.storage.s3_settings import is_loopback
@@ -76,8 +78,11 @@ async def upload(sha256: BlobSha256, request: Request, services: ServicesDep, ca
     ),
 )
 def blob_bytes(sha256: BlobSha256, request: Request, services: ServicesDep, caller: CallerDep) -> Response:
-    """The blob or one range of it, or a redirect to a signed URL. `direct=no` in the query disables the redirect."""
-    size = blobs.size_of(services.db, caller.namespace, check_sha256(sha256))
+    """The blob or one range of it, or a redirect to a signed URL. `direct=no` in the query disables the redirect.
+
+    The scope `fetch` reads the bytes of artifacts, and `work` those of models and their calibration data.
+    """
+    size = blobs.size_of(services.db, caller.namespace, check_sha256(sha256), _purposes(caller))
     # The row answers HEAD, and a signed URL is valid for one method only.
     if request.method == "GET" and request.query_params.get("direct") != "no":
         signed_url = services.store.url(sha256, _is_local(request))
@@ -91,6 +96,13 @@ def blob_bytes(sha256: BlobSha256, request: Request, services: ServicesDep, call
 
     headers = {"cache-control": "private, max-age=31536000, immutable"}
     return bytes_response(request, sha256, size, chunks, headers, services.downloads)
+
+
+def _purposes(caller: Caller) -> set[str] | None:
+    if caller.is_admin:
+        return None
+    reads = {FETCH: blobs.PROGRAMS, WORK: blobs.MODELS}
+    return {reads[scope] for scope in caller.scopes & reads.keys()}
 
 
 def _is_local(request: Request) -> bool:

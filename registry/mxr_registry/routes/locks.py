@@ -5,7 +5,9 @@ from __future__ import annotations
 from fastapi import Request, Response
 
 from mxr.protocol import artifacts as artifact_protocol
+from mxr.protocol.access import PROMOTE
 from mxr.util.hashing import sha256_hex
+from mxr_registry.access.caller import Caller
 from mxr_registry.artifacts import locks
 from mxr_registry.database.paging import MAX_ROWS
 from mxr_registry.openapi.operations import ETAG, IF_NONE_MATCH, LOCATION, Success, operation
@@ -65,9 +67,13 @@ def show_lock(name: LockName, request: Request, services: ServicesDep, caller: C
     ),
 )
 def put_lock(name: LockName, body: LargeBodyDep, services: ServicesDep, caller: CallerDep) -> Response:
-    """Pinned artifacts cannot be removed or swept. 404 names the artifacts that do not exist; nothing changes then."""
+    """Pinned artifacts cannot be removed or swept. 404 names the artifacts that do not exist; nothing changes then.
+
+    A publisher changes its own locks; the scope `promote` allows to change each.
+    """
     wanted = decode_body(artifact_protocol.PutLock, body)
-    return stored_reply(locks.register_lock(services.db, caller.namespace, name, wanted.artifacts), "/v1/locks")
+    known = (services.db, caller.namespace, name, wanted.artifacts, caller.principal, _owner(caller))
+    return stored_reply(locks.register_lock(*known), "/v1/locks")
 
 
 @router.delete(
@@ -78,4 +84,8 @@ def put_lock(name: LockName, body: LargeBodyDep, services: ServicesDep, caller: 
 def remove_lock(name: LockName, services: ServicesDep, caller: CallerDep) -> Response:
     """Return the removed lock. Its artifacts stay, and can be removed from now on."""
     with services.db.writing() as session:
-        return reply(locks.unregister_lock(session, caller.namespace, name))
+        return reply(locks.unregister_lock(session, caller.namespace, name, _owner(caller)))
+
+
+def _owner(caller: Caller) -> str | None:
+    return None if caller.may((PROMOTE,)) else caller.owner

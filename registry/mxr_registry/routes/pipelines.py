@@ -10,6 +10,7 @@ from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from mxr.protocol import surveys
+from mxr_registry.access.caller import Caller
 from mxr_registry.jobs import changed_jobs, survey
 from mxr_registry.openapi.operations import Success, operation
 
@@ -50,7 +51,7 @@ async def watch(
     Without an open job, there is nothing to wait for, and the reply comes at once.
     """
     wanted = await run_in_threadpool(decode_body, surveys.WatchJobs, body)
-    read_jobs = partial(_changed, services, caller.namespace)
+    read_jobs = partial(_changed, services, caller)
     result = await notifier.read_for_watch(partial(read_jobs, wanted.jobs))
     if result.has_changes or not wanted.wait or not result.open:
         return reply(result.text)
@@ -68,6 +69,6 @@ async def watch(
     return reply(result.text)
 
 
-def _changed(services: Services, namespace: str, known: Mapping[str, int]) -> changed_jobs.WatchResult:
+def _changed(services: Services, caller: Caller, known: Mapping[str, int]) -> changed_jobs.WatchResult:
     with services.db.reading() as session:
-        return changed_jobs.changed(session, namespace, known)
+        return changed_jobs.changed(session, caller.namespace, known, caller.viewer)

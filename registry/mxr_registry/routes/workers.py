@@ -41,7 +41,8 @@ def register(body: BodyDep, services: ServicesDep, caller: CallerDep, rules: Job
     """A worker that registers again under the same name keeps its id. Claims and heartbeats keep a worker alive."""
     wanted = decode_body(job_protocol.RegisterWorker, body)
     with services.db.writing() as session:
-        return stored_reply(workers.register_worker(session, rules, caller.namespace, wanted), "/v1/workers")
+        known = (session, rules, caller.namespace, caller.principal)
+        return stored_reply(workers.register_worker(*known, wanted), "/v1/workers")
 
 
 @router.get(

@@ -50,7 +50,7 @@ def test_a_transfer_may_end_and_the_next_request_may_not(server: Any, parts: Any
     data = bytes(range(256)) * 200_000
     name = server.upload(data)["sha256"]
     _, artifact = server.publish(parts.gfx908, parts.gpu_key(), **parts.explicit)
-    id, header = make(server, "loader", "fetch", "work")
+    id, header = make(server, "loader", "admin")
     url = f"{server.url}/v1/blobs/{name}?direct=no"
     reply = server.http.request("GET", url, headers=header, preload_content=False)
     begun = reply.read(1000)

@@ -1,0 +1,237 @@
+"""What a token may do with the objects of other principals: the cells of the table in docs/security.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from registry.registry_client import GFX908, ONNX, REF, REF_CAPABILITIES, marked
+
+FACTS = {"attributes": {"num_cu": 120, "sramecc": "+", "xnack": "-"}}
+
+
+@dataclass(frozen=True)
+class As:
+    """The requests of one principal with these scopes."""
+
+    server: Any
+    name: str
+    header: dict[str, str]
+
+    def __call__(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Status and JSON of a reply."""
+        found: tuple[int, Any] = self.server.call(method, path, body, self.header)
+        return found
+
+    def ok(self, method: str, path: str, body: Any = None) -> Any:
+        """The JSON of a reply that must be a success."""
+        status, said = self(method, path, body)
+        assert status < 300, said
+        return said
+
+    def refused(self, method: str, path: str, body: Any = None) -> str:
+        """What a reply says that must be 403."""
+        status, said = self(method, path, body)
+        assert (status, said["code"]) == (403, "not_allowed"), said
+        return str(said["detail"])
+
+
+class Principals:
+    """Makes principals: `principals("alice", "fetch")`."""
+
+    def __init__(self, server: Any) -> None:
+        self.server = server
+
+    def __call__(self, name: str, *scopes: str) -> As:
+        """A principal with a new token."""
+        made = self.server.ok("POST", "/v1/tokens", {"name": name, "scopes": scopes})
+        return As(self.server, name, {"authorization": f"Bearer {made['secret']}"})
+
+
+@pytest.fixture
+def principals(server: Any) -> Principals:
+    """Principals of the registry of the module, which has no jobs and artifacts yet."""
+    server.clear()
+    return Principals(server)
+
+
+def publish(who: As, key: dict[str, Any], data: bytes = GFX908, **more: Any) -> Any:
+    """Upload and publish a program."""
+    name = sha256(data).hexdigest()
+    assert who("PUT", f"/v1/blobs/{name}", data)[0] == 201
+    file = {"name": "model.mxr", "size": len(data), "sha256": name, "blobs": [{"sha256": name, "size": len(data)}]}
+    return who.ok("POST", "/v1/artifacts", {"key": key, "manifest": {"files": [file]}, **FACTS, **more})
+
+
+class TestPublish:
+    def test_it_amends_and_removes_its_own(self, principals: Principals, parts: Any) -> None:
+        alice, bob = principals("alice", "publish"), principals("bob", "publish")
+        own = publish(alice, parts.gpu_key())
+        assert own["created_by"] == "alice"
+        assert "can amend it" in bob.refused(
+            "POST",
+            "/v1/artifacts",
+            {
+                "key": parts.gpu_key(),
+                "manifest": own["manifest"],
+                "amend": True,
+                "attributes": {**FACTS["attributes"], "num_cu": 104},
+            },
+        )
+        text = bob.refused("DELETE", f"/v1/artifacts/{own['id']}")
+        assert "was pushed by alice, and bob may remove only what it pushed" in text
+        alice.ok("DELETE", f"/v1/artifacts/{own['id']}")
+
+    def test_it_removes_nothing_that_was_built(self, server: Any, principals: Principals, parts: Any) -> None:
+        """Not even under the name of the worker that built it."""
+        both = principals("builder", "work", "publish")
+        server.submit(parts.ref_key(model=server.register_model()))
+        worker = both.ok("POST", "/v1/workers", {"name": "w", "can": REF_CAPABILITIES})["id"]
+        lease = both.ok("POST", "/v1/jobs/claim", {"worker": worker})["lease"]
+        artifact = server.publication(lease)
+        job = both.ok("POST", f"/v1/jobs/{lease['job']}/finish", {"fence": lease["fence"], "artifact": artifact})
+        assert "was built by builder" in both.refused("DELETE", f"/v1/artifacts/{job['artifact']}")
+
+    def test_what_it_tries_beyond_that(self, principals: Principals, parts: Any) -> None:
+        alice = principals("alice", "publish")
+        own = publish(alice, parts.gpu_key())
+        for method, path, body in (
+            ("POST", f"/v1/artifacts/{own['id']}/promote", None),
+            ("POST", f"/v1/jobs/{'0' * 32}/finish", {}),
+            ("POST", "/v1/jobs/claim", {"worker": "0" * 32}),
+            ("DELETE", "/v1/tokens/000000000000", None),
+            ("POST", "/v1/tokens", {"name": "mallory", "scopes": ["admin"]}),
+            ("GET", "/v1/tokens", None),
+            ("GET", f"/v1/blobs/{own['sha256']}", None),
+            ("POST", "/v1/resolve", {"key": parts.gpu_key()}),
+            ("GET", "/metrics", None),
+        ):
+            assert " has the scope publish; this needs " in alice.refused(method, path, body)
+
+    def test_locks_belong_to_who_made_them(self, server: Any, principals: Principals, parts: Any) -> None:
+        alice, bob, release = (
+            principals("alice", "publish"),
+            principals("bob", "publish"),
+            principals("release", "promote"),
+        )
+        made = alice.ok("PUT", "/v1/locks/prod", {"artifacts": []})
+        assert made["created_by"] == "alice"
+        alice.ok("PUT", "/v1/locks/prod", {"artifacts": []})
+        for method, body in (("PUT", {"artifacts": []}), ("DELETE", None)):
+            assert "The lock prod belongs to alice" in bob.refused(method, "/v1/locks/prod", body)
+        assert release.ok("PUT", "/v1/locks/prod", {"artifacts": []})["created_by"] == "alice"
+        alice.ok("DELETE", "/v1/locks/prod")
+        release.ok("PUT", "/v1/locks/release", {"artifacts": []})
+        assert "belongs to release" in alice.refused("DELETE", "/v1/locks/release")
+        release.ok("DELETE", "/v1/locks/release")
+
+
+class TestAsk:
+    @pytest.fixture
+    def key(self, server: Any, parts: Any, request: pytest.FixtureRequest) -> Any:
+        """The key of a job of this test."""
+        return parts.ref_key(model=server.register_model(), env=marked(request.node.name))
+
+    def test_it_sees_only_what_it_asked_for(self, server: Any, principals: Principals, key: Any, parts: Any) -> None:
+        alice, bob = principals("alice", "ask"), principals("bob", "ask")
+        job = alice.ok("POST", "/v1/jobs", {"key": key})
+        other = server.submit(parts.ref_key(model=key["model"], env=marked("another")))
+        assert [each["id"] for each in alice.ok("GET", "/v1/jobs")["items"]] == [job["id"]]
+        assert bob.ok("GET", "/v1/jobs")["items"] == []
+        for path in ("", "/log", "/events"):
+            assert alice("GET", f"/v1/jobs/{other['id']}{path}")[0] == 404
+            assert bob("GET", f"/v1/jobs/{job['id']}{path}")[0] == 404
+        assert bob("POST", f"/v1/jobs/{job['id']}/cancel")[0] == 404
+        watched = bob.ok("POST", "/v1/jobs/watch", {"jobs": {job["id"]: 0}})
+        assert watched == {"jobs": [], "gone": [job["id"]]}
+        assert server.job(job["id"])["state"] == "queued", "an administrator sees all"
+
+    def test_who_asks_for_the_same_sees_the_same_job(self, principals: Principals, key: Any) -> None:
+        alice, bob = principals("alice", "ask"), principals("bob", "ask")
+        job = alice.ok("POST", "/v1/jobs", {"key": key})
+        assert bob.ok("POST", "/v1/jobs", {"key": key})["id"] == job["id"]
+        assert bob.ok("GET", f"/v1/jobs/{job['id']}")["id"] == job["id"]
+        assert bob("GET", f"/v1/jobs/{job['id']}/log")[0] == 200
+
+    def test_it_withdraws_and_the_last_one_ends_the_job(self, server: Any, principals: Principals, key: Any) -> None:
+        alice, bob = principals("alice", "ask"), principals("bob", "ask")
+        job = alice.ok("POST", "/v1/jobs", {"key": key})["id"]
+        bob.ok("POST", "/v1/jobs", {"key": key})
+        for _ in range(2):
+            assert alice.ok("POST", f"/v1/jobs/{job}/cancel")["state"] == "queued", "bob still waits"
+        assert alice.ok("GET", f"/v1/jobs/{job}")["state"] == "queued", "it may still look"
+        alice.ok("POST", "/v1/jobs", {"key": key})
+        assert bob.ok("POST", f"/v1/jobs/{job}/cancel")["state"] == "queued", "alice asked again"
+        assert alice.ok("POST", f"/v1/jobs/{job}/cancel")["state"] == "cancelled"
+
+    def test_an_administrator_cancels_for_all(self, server: Any, principals: Principals, key: Any) -> None:
+        alice = principals("alice", "ask")
+        job = alice.ok("POST", "/v1/jobs", {"key": key})["id"]
+        assert server.ok("POST", f"/v1/jobs/{job}/cancel")["state"] == "cancelled"
+
+    def test_a_job_that_is_done_or_failed_belongs_to_who_asks_later_too(
+        self, server: Any, principals: Principals, key: Any
+    ) -> None:
+        alice, bob = principals("alice", "ask"), principals("bob", "ask")
+        job = alice.ok("POST", "/v1/jobs", {"key": key})["id"]
+        server.finish(server.claim(server.register_worker()))
+        done = bob.ok("POST", "/v1/jobs", {"key": key})
+        assert (done["id"], done["state"]) == (job, "done")
+        assert bob.ok("GET", f"/v1/jobs/{job}")["state"] == "done"
+        bad = {**key, "env": marked("fails")}
+        alice.ok("POST", "/v1/jobs", {"key": bad})
+        server.fail(server.claim(server.register_worker()), "permanent")
+        failed = bob.ok("POST", "/v1/jobs", {"key": bad})
+        assert failed["state"] == "failed" and bob("GET", f"/v1/jobs/{failed['id']}")[0] == 200
+
+    def test_it_reads_no_bytes(self, server: Any, principals: Principals, key: Any) -> None:
+        alice = principals("alice", "ask")
+        name = sha256(ONNX).hexdigest()
+        assert alice("PUT", f"/v1/blobs/{name}", ONNX)[0] == 201
+        assert " this needs fetch or work." in alice.refused("GET", f"/v1/blobs/{name}")
+
+
+class TestBytes:
+    def test_programs_and_models_are_different_purposes(self, server: Any, principals: Principals, parts: Any) -> None:
+        fetch, work = principals("host", "fetch"), principals("gpu", "work")
+        server.register_model()
+        server.publish(GFX908, parts.gpu_key(), **FACTS)
+        free = server.upload(b"nobody refers to it")["sha256"]
+        program, model = sha256(GFX908).hexdigest(), sha256(ONNX).hexdigest()
+        for who, sees in ((fetch, {program}), (work, {model})):
+            for name in (program, model, free):
+                reply = server.request("GET", f"/v1/blobs/{name}?direct=no", headers=who.header)
+                assert (reply.status == 200) == (name in sees), (who.name, name)
+        assert server.request("GET", f"/v1/blobs/{free}").status == 200
+
+    def test_a_worker_reads_the_calibration_data_of_jobs(self, server: Any, principals: Principals, parts: Any) -> None:
+        work = principals("gpu", "work")
+        data = server.upload(b"calibration")["sha256"]
+        assert work("GET", f"/v1/blobs/{data}")[0] == 404
+        key = parts.ref_key(model=server.register_model(), precision="int8", calibration=data)
+        server.submit(key)
+        assert server.request("GET", f"/v1/blobs/{data}", headers=work.header).data == b"calibration"
+
+
+def test_a_worker_can_end_the_lease_of_another_one(server: Any, principals: Principals, parts: Any) -> None:
+    """Leases have no secrets yet: docs/security.md says so."""
+    one, two = principals("one", "work"), principals("two", "work")
+    server.submit(parts.ref_key(model=server.register_model(), env=marked("lease")))
+    worker = one.ok("POST", "/v1/workers", {"name": "w1", "can": REF_CAPABILITIES})["id"]
+    lease = one.ok("POST", "/v1/jobs/claim", {"worker": worker})["lease"]
+    assert two.ok("POST", f"/v1/jobs/{lease['job']}/handback", {"fence": lease["fence"]})["state"] == "queued"
+
+
+def test_a_reader_changes_nothing_but_counts(server: Any, principals: Principals, parts: Any) -> None:
+    host, prometheus = principals("host", "fetch"), principals("prometheus", "metrics")
+    _, artifact = server.publish(REF, parts.ref_key())
+    assert host.ok("POST", "/v1/uses", {"uses": [{"id": artifact["id"], "count": 5}]}) == {"noted": 1}
+    assert host.ok("GET", f"/v1/artifacts/{artifact['id']}")["id"] == artifact["id"]
+    for path in (f"/v1/artifacts/{artifact['id']}", "/v1/locks/prod"):
+        host.refused("DELETE", path)
+        prometheus.refused("DELETE", path)
+    assert server.request("GET", "/metrics", headers=prometheus.header).status == 200
+    prometheus.ok("GET", "/v1/queue")
+    prometheus.refused("GET", "/v1/artifacts")

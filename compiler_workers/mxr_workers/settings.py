@@ -51,9 +51,9 @@ class RegistryOfWorker:
     )
     ca_file: Path | None = setting(
         None,
-        "Certificates (PEM) of the authorities that may sign the certificate of the registry.",
+        "Certificates (PEM) of authorities that may sign the registry's, besides those of the system.",
         example='"/etc/mxr/ca.pem"',
-        absent="those of `mxr`, or of the system",
+        absent="that of `mxr`, or none",
     )
     plaintext: bool | None = setting(
         None,

@@ -28,6 +28,8 @@ from .command_options import database, read_values, settings_options
 if TYPE_CHECKING:
     import uvicorn
 
+    from .server.tls import ServerCertificate
+
 GRACEFUL = 3
 """Seconds that running requests get to finish when the service stops."""
 
@@ -60,6 +62,12 @@ MAX_DESCRIPTORS = 65_536
     help="An address or network (10.0.0.0/8) of a proxy whose X-Forwarded-For is believed; repeatable "
     "[MXR_SERVE_TRUSTED_PROXIES, separated by spaces]. Default: none.",
 )
+@click.option(
+    "--tls-cert",
+    metavar="FILE",
+    help="Terminate TLS with this certificate (PEM, with its chain) [MXR_SERVE_TLS_CERT]. SIGHUP loads it again.",
+)
+@click.option("--tls-key", metavar="FILE", help="The key of the certificate, without a password [MXR_SERVE_TLS_KEY].")
 @click.option("--verbose", is_flag=True, default=None, help="Log every request [MXR_SERVE_VERBOSE].")
 def serve(data: Path | None, config: Path | None, words: tuple[str, ...], **given: Any) -> None:
     """Serve the registry until interrupted (SIGINT or SIGTERM).
@@ -76,10 +84,23 @@ def serve(data: Path | None, config: Path | None, words: tuple[str, ...], **give
     check_served(values, settings)
     for line in values.notes:
         logging.getLogger("mxr_registry").warning("%s", line)
+    certificate = _certificate(settings)
     listener = _listen(settings)
+    if not (certificate or settings.trusted_proxies or _is_loopback(listener.getsockname()[0])):
+        logging.getLogger("mxr_registry").warning(
+            "tokens cross the network in the clear: give --tls-cert and --tls-key, or put a proxy with TLS before it"
+        )
     settings = replace(settings, serve=_default_serve(settings, listener))
     _prepare(settings)
-    _serve(settings, listener, _local_tokens(listener))
+    _serve(settings, listener, _local_tokens(listener), certificate)
+
+
+def _certificate(settings: RegistrySettings) -> ServerCertificate | None:
+    from .server.tls import ServerCertificate
+
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    return ServerCertificate(settings.tls_cert, settings.tls_key)
 
 
 def _local_tokens(listener: socket.socket) -> dict[str, str]:
@@ -159,7 +180,7 @@ def _raise_descriptors() -> int:
     return most
 
 
-def _uvicorn_config(settings: RegistrySettings, app: Any) -> uvicorn.Config:
+def _uvicorn_config(settings: RegistrySettings, app: Any, certificate: ServerCertificate | None) -> uvicorn.Config:
     import uvicorn
 
     from .server.connections import bounded_protocol, connection_limit
@@ -180,10 +201,16 @@ def _uvicorn_config(settings: RegistrySettings, app: Any) -> uvicorn.Config:
         timeout_graceful_shutdown=GRACEFUL,
         server_header=False,
         date_header=False,
+        ssl_context_factory=None if certificate is None else lambda *_: certificate.context,
     )
 
 
-def _serve(settings: RegistrySettings, listener: socket.socket, tokens: Mapping[str, str]) -> None:
+def _serve(
+    settings: RegistrySettings,
+    listener: socket.socket,
+    tokens: Mapping[str, str],
+    certificate: ServerCertificate | None,
+) -> None:
     from mxr_registry.maintenance.sweep import sweep_regularly
 
     from .app import Served, create_app
@@ -191,7 +218,7 @@ def _serve(settings: RegistrySettings, listener: socket.socket, tokens: Mapping[
     app = create_app(settings, tokens)
     # A connection that stays open from the start: `mxr-registry move` detects by it that this database is served.
     app.state.services.db.open_connection()
-    server = _server(_uvicorn_config(settings, Served(app)), app, listener, settings.where)
+    server = _server(_uvicorn_config(settings, Served(app), certificate), app, listener, settings.where)
 
     def stop(_number: int, _frame: Any) -> None:
         server.should_exit = True
@@ -199,6 +226,8 @@ def _serve(settings: RegistrySettings, listener: socket.socket, tokens: Mapping[
     # This handler covers SIGTERM before uvicorn installs its own. It also catches the signal that uvicorn raises again
     # after a clean shutdown.
     signal.signal(signal.SIGTERM, stop)
+    if certificate is not None:
+        signal.signal(signal.SIGHUP, lambda _number, _frame: certificate.reload())
     with sweep_regularly(settings, app.state.services.db, app.state.services.store):
         server.run(sockets=[listener, *(listener.dup() for _ in range(ACCEPTED_AT_ONCE - 1))])
     app.state.services.usage.close()
@@ -226,7 +255,8 @@ def _server(config: uvicorn.Config, app: Any, listener: socket.socket, where: st
             if self.started:
                 host, port = listener.getsockname()[:2]
                 shown = f"[{host}]" if ":" in host else host
-                write_line(f"mxr-registry: listening on http://{shown}:{port} ({where})")
+                scheme = "https" if config.is_ssl else "http"
+                write_line(f"mxr-registry: listening on {scheme}://{shown}:{port} ({where})")
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             # End all long polls at once; otherwise they would delay the shutdown.

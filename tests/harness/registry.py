@@ -73,7 +73,7 @@ class RegistryProcess:
             )
         assert self.process.stdout is not None
         self.line = self.process.stdout.readline()
-        found = re.search(r"(http://\S+:([0-9]+))", self.line)
+        found = re.search(r"(https?://\S+:([0-9]+))", self.line)
         if not found:
             self.stop()
             raise AssertionError(f"the registry did not start: {self.log.read_text()}")

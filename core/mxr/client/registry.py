@@ -447,6 +447,11 @@ class Client:
                 decode_content=False,
             )
         except (urllib3.exceptions.HTTPError, OSError) as problem:
+            if "CERTIFICATE_VERIFY_FAILED" in str(problem):
+                raise NotARegistryError(
+                    f"The certificate of {self.url} is not trusted: {_reason(problem)}.",
+                    hint="Set MXR_CA_FILE to the certificates (PEM) of the authority that signed it.",
+                ) from problem
             raise UnreachableError(f"The registry at {self.url} does not answer: {_reason(problem)}.") from problem
         self.identity = reply.headers.get(artifact_protocol.REGISTRY_HEADER, "")
         if reply.status >= 400:
@@ -501,12 +506,12 @@ def _retry_after(reply: urllib3.BaseHTTPResponse) -> float | None:
 
 
 def _trust(ca_file: Path | None) -> dict[str, Any]:
-    """Return the options of a pool that trusts the authorities in this file. Raises `UsageError`."""
+    """Return the options of a pool that trusts the authorities in this file too. Raises `UsageError`."""
     if ca_file is None:
         return {}
     import ssl
 
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = ssl.create_default_context()
     try:
         context.load_verify_locations(ca_file)
     except OSError as problem:

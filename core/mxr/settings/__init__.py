@@ -47,7 +47,7 @@ class Settings:
     """The settings of a client. Their repr has no secret.
 
     `registry`: URL, without user and password. `token`: sent as a bearer token; `token_file`: a file that has it.
-    `ca_file`: certificates (PEM) of authorities that may sign the registry's, instead of those of the system. `role`:
+    `ca_file`: certificates (PEM) of authorities that may sign the registry's, besides those of the system. `role`:
     the scope of the token that a registry of this user on this host offers. `withheld`: why a token is not for
     `registry`, as a sentence. `config_dir`: folder of this user's configuration. `cache_dir`: of the local cache.
     `consumer`: default of `--for`. `rocm`, `migraphx`, `batch`: what a request has where neither options nor host tell.

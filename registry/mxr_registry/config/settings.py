@@ -76,6 +76,20 @@ class ServeSettings:
         check=check_networks,
         option="--trusted-proxies",
     )
+    tls_cert: Path | None = setting(
+        None,
+        "The certificate (PEM, with its chain) of a registry that terminates TLS itself. SIGHUP loads it again.",
+        example='"/etc/mxr/registry.pem"',
+        absent="plain http",
+        option="--tls-cert",
+    )
+    tls_key: Path | None = setting(
+        None,
+        "The key of the certificate (PEM, without a password).",
+        example='"/etc/mxr/registry.key"',
+        absent="plain http",
+        option="--tls-key",
+    )
     verbose: bool = setting(False, "Log every request.", option="--verbose")
 
 
@@ -124,6 +138,8 @@ class RegistrySettings:
     host: str = "127.0.0.1"
     port: int = 8765
     verbose: bool = False
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
     allowed_hosts: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
     serve: str = BUILT_ONLY
@@ -155,6 +171,8 @@ class RegistrySettings:
             host=served.host,
             port=served.port,
             verbose=served.verbose,
+            tls_cert=served.tls_cert,
+            tls_key=served.tls_key,
             allowed_hosts=served.allowed_hosts,
             trusted_proxies=served.trusted_proxies,
             limits=values.table("limits"),
@@ -199,7 +217,16 @@ def effective(values: ServiceValues, environ: Mapping[str, str]) -> dict[str, An
 
 
 def check_served(values: ServiceValues, settings: RegistrySettings) -> None:
-    """Raise `UsageError` for a server of S3 beside a store that is not in S3: one of the two is a mistake."""
+    """Raise `UsageError` for settings of which one must be a mistake.
+
+    These are a server of S3 beside a store that is not in S3, and a certificate without its key.
+    """
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        given, other = ("tls_cert", "tls_key") if settings.tls_cert else ("tls_key", "tls_cert")
+        raise UsageError(
+            f"{values.found[f'serve.{given}'].source} sets serve.{given}, but serve.{other} is not set.",
+            hint="TLS needs the certificate and its key: --tls-cert and --tls-key.",
+        )
     for path in ("s3.endpoint", "s3.public_endpoint"):
         if values.value(path) and not settings.store_url.startswith("s3://"):
             raise UsageError(

@@ -35,7 +35,7 @@ from .store import STALE, TOKEN_ID, Chunk, ChunkSize, Reader, StoredItem, Upload
 
 log = logging.getLogger("mxr_registry")
 
-TEMPORARY = ".upload-"
+TEMPORARY, REVOKED = ".upload-", "revoked-tokens"
 NAME = re.compile(r"[0-9a-f]{64}")
 
 Stamp = tuple[int, int, int, int, int]
@@ -146,7 +146,7 @@ class LocalStore:
 
     def record_revoked_token(self, id: str) -> None:
         """See `Store.record_revoked_token`."""
-        folder = self.root / "revoked-tokens"
+        folder = self.root / REVOKED
         with translate_errors():
             _make_folders(folder)
             (folder / id).touch(0o444)
@@ -155,7 +155,7 @@ class LocalStore:
     def revoked_tokens(self) -> set[str]:
         """See `Store.revoked_tokens`."""
         try:
-            names = [each.name for each in (self.root / "revoked-tokens").iterdir()]
+            names = [each.name for each in (self.root / REVOKED).iterdir()]
         except FileNotFoundError:
             return set()
         except OSError as problem:
@@ -165,7 +165,8 @@ class LocalStore:
     def ready(self) -> None:
         """See `Store.ready`."""
         with translate_errors():
-            (self.root / "blobs").mkdir(parents=True, exist_ok=True)
+            for name in ("blobs", REVOKED):
+                (self.root / name).mkdir(parents=True, exist_ok=True)
         if not os.access(self.root / "blobs", os.W_OK):
             raise TemporaryError(
                 "The registry's store is read-only.", hint=f"Make {self.root} writable for the registry."

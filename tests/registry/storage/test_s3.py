@@ -7,9 +7,7 @@ import ssl
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import pytest
 import urllib3
 from harness.waiting import until
 from registry.storage.s3_settings import s3_settings
+from servers.certificates import write_certificate
 from servers.faulty import Alter, Answer, Cut, Fault, Faulty, Lose, Stall, refused
 from servers.swift import Bucket, S3Server
 
@@ -431,7 +430,9 @@ class TestSignedUrls:
 
 
 def test_a_server_with_a_certificate_of_its_own(open_s3: Open, swift: S3Server, tmp_path: Path) -> None:
-    tls, ca_file = certificate(tmp_path)
+    ca_file, key = write_certificate(tmp_path)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(ca_file, key)
     with Faulty(swift.url, tls) as way:
         with pytest.raises(UsageError, match="certificate") as found:
             open_s3(endpoint=way.url).ready()
@@ -440,32 +441,6 @@ def test_a_server_with_a_certificate_of_its_own(open_s3: Open, swift: S3Server, 
         store.ready()
         keep(store)
         assert b"".join(store.open(NAME)) == DATA
-
-
-def certificate(folder: Path) -> tuple[ssl.SSLContext, Path]:
-    """A server's side of TLS for 127.0.0.1, and the file by which clients trust it."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tests")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem, secret = folder / "ca.pem", folder / "key.pem"
-    pem.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    plain = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    secret.write_bytes(key.private_bytes(*plain))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(pem, secret)
-    return context, pem
 
 
 class TestSettings:

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from mxr.errors import MxrError, NoWorkerError, UsageError
+from mxr.errors import MxrError, NotAllowedError, NoWorkerError, UsageError
 
 from .job_progress import LOG_POLL_SECONDS, interruptible, poll_seconds, show_progress
 from .output import note, transfer_progress
@@ -65,6 +65,8 @@ def submit_job(
     from mxr.protocol import jobs as job_protocol
     from mxr.workflows import compile as compile_workflow
 
+    if on_miss.action == "local":
+        _require_local_scopes(session)
     for warning in uncalibrated_warnings(asked.request.key):
         note(f"mxr: warning: {warning}")
     wanted = job_protocol.CompileRequest(
@@ -77,6 +79,18 @@ def submit_job(
     return compile_workflow.request_compile(
         session.client(), compile_workflow.CompileOrder(wanted, subject, calibration), transfer_progress("uploading")
     )
+
+
+def _require_local_scopes(session: Session) -> None:
+    """Raise `NotAllowedError`, before anything is uploaded, where the worker on this host could not do the job."""
+    found = session.client().whoami()
+    lacking = [scope for scope in ("ask", "work") if not {scope, "admin"} & set(found.scopes)]
+    if lacking:
+        raise NotAllowedError(
+            f"--on-miss local needs a token with the scopes ask and work; that of {found.name} lacks "
+            f"{' and '.join(lacking)}.",
+            hint="Use a token that has both, or --on-miss wait: a worker of the registry compiles it.",
+        )
 
 
 def artifact_of_job(session: Session, on_miss: OnMiss, job: Job) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from mxr.client.retry import CLAIM, Attempts
-from mxr.errors import MxrError, NotFoundError, TemporaryError, UnreachableError
+from mxr.errors import MxrError, NotFoundError, TemporaryError, UnauthenticatedError, UnreachableError
 from mxr.protocol import jobs as job_protocol
 from mxr_workers.failures import HOST_FAULTS, CompileFailure
 from mxr_workers.interpreter import probe
@@ -163,11 +163,13 @@ class SlotLoop:
             try:
                 return attempts.run(call)
             except MxrError as problem:
+                passes = isinstance(problem, (UnreachableError, TemporaryError))
+                # An internal error of the registry (500) does not end a worker that is already registered, nor does a
+                # token that is being renewed.
                 if not (
-                    isinstance(problem, (UnreachableError, TemporaryError)) or (type(problem) is MxrError and self._id)
+                    passes or (self._id and (type(problem) is MxrError or isinstance(problem, UnauthenticatedError)))
                 ):
                     raise
-                # An internal error of the registry (500) does not end a worker that is already registered.
                 if not attempts.failures:
                     _log.warning("%s: %s Trying again.", self._context.slot.name, problem.message)
                 pause = attempts.pause_after(problem)

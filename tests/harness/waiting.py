@@ -6,7 +6,7 @@ import http.client
 import json
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -31,14 +31,23 @@ def until(condition: Callable[[], T], seconds: float = 60.0, pause: float = 0.02
 class PendingRequest:
     """A request, sent as a whole on a connection of its own, whose reply is read later; no thread is needed."""
 
-    def __init__(self, url: str, method: str, path: str, body: Any = None, *, timeout: float = 90.0) -> None:
-        """`body`: sent as JSON unless it is bytes or None."""
+    def __init__(
+        self,
+        url: str,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        timeout: float = 90.0,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """`body`: sent as JSON unless it is bytes or None. `headers`: instead of that with the usual token."""
         parts = urlsplit(url)
         self._http = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout)
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
-        headers = ({"content-type": kind} if data else {}) | authorization(url)
-        self._http.request(method, path, body=data, headers=headers)
+        sent = ({"content-type": kind} if data else {}) | dict(headers or authorization(url))
+        self._http.request(method, path, body=data, headers=sent)
         self.client_port: int = self._http.sock.getsockname()[1]
         self.server_port: int = self._http.sock.getpeername()[1]
 
@@ -47,6 +56,11 @@ class PendingRequest:
 
         A TimeoutError where it does not come within `seconds`, or within the timeout of the request.
         """
+        status, text = self.text(seconds)
+        return status, json.loads(text) if text else None
+
+    def text(self, seconds: float | None = None) -> tuple[int, str]:
+        """Status and body of the reply, as `reply`."""
         try:
             if seconds is not None:
                 self._http.sock.settimeout(seconds)
@@ -54,7 +68,7 @@ class PendingRequest:
             data = reply.read()
         finally:
             self.close()
-        return reply.status, json.loads(data) if data else None
+        return reply.status, data.decode()
 
     @property
     def answered(self) -> bool:

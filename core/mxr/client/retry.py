@@ -45,6 +45,7 @@ from mxr.errors import (
     NoSuchBlobError,
     NotARegistryError,
     TemporaryError,
+    UnauthenticatedError,
     UnreachableError,
 )
 from mxr.util.frozen import dataclass
@@ -96,10 +97,13 @@ TRANSFER = RetryPolicy(
 )
 PUBLISH = RetryPolicy(attempts=3, retries=(NoSuchBlobError,))
 HAND_BACK = RetryPolicy(attempts=None, base=0.5, longest=1.0, deadline=10.0)
-JOB_INPUT = RetryPolicy(attempts=None, base=0.5, longest=5.0, deadline=60.0)
+RENEWED = (UnreachableError, TemporaryError, UnauthenticatedError)
+"""What passes while a token is being renewed, too: work that was begun must not be lost by it."""
+
+JOB_INPUT = RetryPolicy(attempts=None, base=0.5, longest=5.0, deadline=60.0, retries=RENEWED)
 OUTAGE = RetryPolicy(attempts=None, base=0.5, longest=10.0, deadline=300.0)
 POLL = RetryPolicy(attempts=None, base=0.5, longest=2.0, deadline=300.0)
-DELIVERY = RetryPolicy(attempts=None, base=0.5, longest=10.0, deadline=3600.0)
+DELIVERY = RetryPolicy(attempts=None, base=0.5, longest=10.0, deadline=3600.0, retries=RENEWED)
 HEARTBEAT = RetryPolicy(attempts=None, base=2.0, longest=2.0)
 CLAIM = RetryPolicy(attempts=None, base=1.0, longest=30.0, retries=(MxrError,))
 

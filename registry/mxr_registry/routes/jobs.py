@@ -20,7 +20,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from mxr.artifact.timestamps import time_text
-from mxr.errors import UsageError
+from mxr.errors import NotAllowedError, UsageError
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import HUGE, canonical
 from mxr_registry.access.caller import Caller
@@ -42,6 +42,7 @@ from mxr_registry.openapi.operations import (
 from .bodies import BodyDep, LargeBodyDep, decode_body
 from .deps import CallerDep, JobId, JobRulesDep, Services, ServicesDep, reply, scoped_router
 from .methods import fixed_path
+from .scoped import admit_again
 
 router = scoped_router(prefix="/v1/jobs", tags=["jobs"])
 fixed_path(router, "/claim", "GET")
@@ -145,6 +146,7 @@ async def claim(
             if left <= 0 or await run_in_threadpool(leases.wanted_job_closed, services.db, claims):
                 break
             await subscription.wait(min(RECHECK_INTERVAL * random.uniform(0.8, 1.2), left))
+            await admit_again(request)
             if not subscription.disconnected:
                 lease = await run_in_threadpool(try_claim)
     notifier.notify()
@@ -178,6 +180,7 @@ async def show_job(
         while job.version <= known and not job.closed:
             if not await subscription.wait(deadline - asyncio.get_running_loop().time()):
                 break
+            await admit_again(request)
             job = subscription.document or job
     if job.state == job_protocol.QUEUED and job.version <= known and not subscription.disconnected:
         # The queue position and the available workers change without a new version of the job.
@@ -288,6 +291,11 @@ async def _stream(
                 return
             if not await subscription.wait(KEEPALIVE_INTERVAL) and not subscription.disconnected:
                 yield ": keepalive\n\n"
+            try:
+                await admit_again(request)
+            except NotAllowedError:
+                # The status of the reply is sent: the stream ends, and the next request hears why.
+                return
 
 
 def _batch(

@@ -18,6 +18,7 @@ from .bodies import LargeBodyDep, decode_body
 from .deps import CallerDep, JobRulesDep, Services, ServicesDep, reply, scoped_router
 from .jobs import NotifierDep
 from .methods import fixed_path
+from .scoped import admit_again
 
 router = scoped_router(prefix="/v1", tags=["pipelines"])
 fixed_path(router, "/jobs/watch", "GET")
@@ -62,6 +63,7 @@ async def watch(
         while not result.has_changes and still_open:
             if not await subscription.wait(deadline - asyncio.get_running_loop().time()):
                 break
+            await admit_again(request)
             # Only what changed is read: many clients watch hundreds of jobs, one of which changes.
             some = {id: wanted.jobs[id] for id in subscription.take_topics()}
             result = await notifier.read_for_watch(partial(read_jobs, some))

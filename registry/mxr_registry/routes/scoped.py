@@ -32,6 +32,7 @@ class ScopedRoute(APIRoute):
             return handle
 
         async def checked(request: Request) -> Response:
+            request.scope["mxr.scopes"] = scopes
             request.scope["mxr.caller"] = await admit(request, scopes)
             return await handle(request)
 
@@ -58,6 +59,11 @@ async def admit(request: Request, scopes: tuple[str, ...]) -> Caller:
         raise
     require(caller, scopes)
     return caller
+
+
+async def admit_again(request: Request) -> None:
+    """Check the token of a request that has waited: it may be revoked by now. Raises as `admit` does."""
+    await admit(request, request.scope["mxr.scopes"])
 
 
 async def caller_of(request: Request) -> Caller:

@@ -7,10 +7,11 @@ import shutil
 import time
 from typing import Any
 
+import pytest
 from harness.programs import command
 from harness.programs import run as run_program
-from harness.waiting import until
-from registry.registry_client import on_sqlite
+from harness.waiting import PendingRequest, until
+from registry.registry_client import marked, on_sqlite
 
 from mxr_registry.access import revocations
 from mxr_registry.access.tokens import list_tokens
@@ -58,6 +59,35 @@ def test_a_transfer_may_end_and_the_next_request_may_not(server: Any, parts: Any
     assert begun + reply.read() == data
     for path in (f"/v1/blobs/{name}", f"/v1/artifacts/{artifact['id']}/files/model.mxr"):
         assert server.call("GET", path, headers=header)[0] == 401
+
+
+def test_a_claim_that_waits_gets_no_job_any_more(server: Any, parts: Any) -> None:
+    model = server.register_model()
+    worker = server.register_worker()
+    id, header = make(server, "gpu", "work")
+    claim = PendingRequest(server.url, "POST", "/v1/jobs/claim", {"worker": worker, "wait": 60}, headers=header)
+    server.handled(claim)
+    server.ok("DELETE", f"/v1/tokens/{id}")
+    job = server.submit(parts.ref_key(model=model, env=marked("revoked claim")))
+    assert claim.reply(30)[0] == 401
+    assert server.job(job["id"])["state"] == "queued"
+    server.ok("POST", f"/v1/jobs/{job['id']}/cancel")
+
+
+@pytest.mark.parametrize("what", ["?wait=60", "/events", "watch"])
+def test_who_follows_a_job_hears_no_more_of_it(server: Any, parts: Any, what: str) -> None:
+    id, header = make(server, "follower", "admin")
+    job = server.submit(parts.ref_key(model=server.register_model(), env=marked(f"followed {what}")))["id"]
+    known = {job: server.job(job)["version"]}
+    if what == "watch":
+        waiting = PendingRequest(server.url, "POST", "/v1/jobs/watch", {"jobs": known, "wait": 60}, headers=header)
+    else:
+        waiting = PendingRequest(server.url, "GET", f"/v1/jobs/{job}{what}", headers=header)
+    until(lambda: waiting.answered) if what == "/events" else server.handled(waiting)
+    server.ok("DELETE", f"/v1/tokens/{id}")
+    server.ok("POST", f"/v1/jobs/{job}/cancel")
+    status, text = waiting.text(30)
+    assert (status, "cancelled" in text) == (200 if what == "/events" else 401, False)
 
 
 @on_sqlite

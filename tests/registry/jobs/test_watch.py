@@ -50,7 +50,12 @@ async def watch(monkeypatch: pytest.MonkeyPatch, wakes: list[tuple[list[str], Wa
         return result
 
     loop = asyncio.get_running_loop()
+
+    async def admitted(request: Any) -> None:
+        """The token is valid."""
+
     monkeypatch.setattr(pipelines, "_changed", changed)
+    monkeypatch.setattr(pipelines, "admit_again", admitted)
     body = json.dumps({"jobs": JOBS, "wait": 5 if wakes else 0.01}).encode()
 
     class Request:

@@ -34,6 +34,7 @@ lint: $(READY)
 
 types: $(READY)
 	$(BIN)/mypy
+	$(BIN)/mypy --python-version 3.11 --follow-imports silent bench
 
 imports: $(READY)
 	$(BIN)/lint-imports --no-cache
@@ -41,7 +42,7 @@ imports: $(READY)
 unit: $(READY) ## All tests (JOBS=4 processes at once)
 	$(PYTEST)
 
-soak: $(READY) ## All tests with crowds of full size and many more examples (up to 40 minutes; not part of CI)
+soak: $(READY) ## All tests with crowds of full size, more examples, and all benchmarks (up to 40 minutes; not part of CI)
 	MXR_TEST_SOAK=1 $(PYTEST)
 
 bench: $(READY) ## Measure mxr beside its peers (eight minutes) and write the table in bench/README.md

@@ -86,7 +86,8 @@ def manifest_bytes(file: File) -> int:
 
 def seconds_of_cutting(path: Path, rounds: int) -> tuple[float, float, float]:
     """The best processor seconds of each method, and the median ratio of paired runs."""
-    ours, theirs = [], []
+    ours: list[float] = []
+    theirs: list[float] = []
     for _ in range(rounds):
         for found, method in ((ours, at_weights), (theirs, plainly)):
             start = time.process_time()

@@ -42,7 +42,7 @@ EACH = 30
 
 def request_of(model: str, kind: int, number: int) -> Request:
     """The request of a job for one kind of worker. One in ten has a constraint that no such worker meets."""
-    versions = {"migraphx": f"2.{15 + kind // len(ARCHS)}", "rocm": "7.2"}
+    versions: dict[str, Any] = {"migraphx": f"2.{15 + kind // len(ARCHS)}", "rocm": "7.2"}
     key = Key(model, "gpu", inputs=(("x", (1 + number, 3)),), arch=ARCHS[kind % len(ARCHS)], **versions)
     return Request(key, Constraints(num_cu=304 if number % 10 == 0 else None))
 

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "core" / "program"))
@@ -103,11 +104,18 @@ def main() -> None:
             (f"describe {arguments.kernels} code objects", kernels, "describe", 1.0, 32.0),
             (f"cut points of {arguments.kernels} code objects", kernels, "cut points", 1.0, 32.0),
         ]
-        found = []
+        found: list[dict[str, Any]] = []
         for title, path, task, most_seconds, most_mib in rows:
             seconds, cpu, mib = measure(path, task, arguments.repeat)
             kept = seconds <= most_seconds and mib <= most_mib
-            row = {"what": title, "seconds": seconds, "cpu": cpu, "extra_mib": mib, "limit": most_seconds, "kept": kept}
+            row: dict[str, Any] = {
+                "what": title,
+                "seconds": seconds,
+                "cpu": cpu,
+                "extra_mib": mib,
+                "limit": most_seconds,
+                "kept": kept,
+            }
             found.append(row)
     if arguments.json:
         print(json.dumps(found))

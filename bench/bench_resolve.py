@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from filling import multiply, number_as_hex, publish, templates, upload_content
 from registry_process import authorization, registry, token_for
@@ -189,7 +190,7 @@ def open_ratio(url: str, samples: int) -> float:
     connection = http.client.HTTPConnection(url.removeprefix("http://"))
     exact = open_requests()
     shape = (None, 3, 224, 224)
-    known = {
+    known: dict[str, Any] = {
         "kind": "gpu",
         "vendor": "amd",
         "arch": "gfx942",

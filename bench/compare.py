@@ -32,11 +32,12 @@ import peers
 import psycopg
 import urllib3
 from bench_fetch import ASKED, MODEL, mxr, nginx, write_program
-from bench_postgresql import PostgreSQL, filled
+from bench_postgresql import filled
 from bench_resolve import JSON, empty_endpoint, fill, request, throughput
 from bench_s3 import bucket, timed
 from peers import PROGRAM, Command, MakePeer, Peer
 from registry_process import authorization, registry, variable
+from servers.postgresql import PostgreSQL
 
 from mxr.util.codec import canonical
 from mxr_registry.database import schema
@@ -102,7 +103,7 @@ def alternately(
 
 @contextmanager
 def plain_server(folder: Path, url: str, program: Path) -> Iterator[tuple[str, str]]:
-    """The words with which curl finds the program, and who serves it: nginx, or without it the registry."""
+    """The words with which curl finds the program, and who serves it: nginx, or the registry."""
     if shutil.which("nginx"):
         with nginx(folder) as root:
             yield f"{root}/{program.name}", "nginx"

@@ -8,13 +8,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from harness.registry import RegistryProcess, registry_environ
 from harness.tokens import authorization, token_for, variable
 
-__all__ = ["authorization", "publish_example", "registry", "registry_process", "token_for", "variable"]
+__all__ = [
+    "RegistryProcess",
+    "authorization",
+    "publish_example",
+    "registry",
+    "registry_process",
+    "token_for",
+    "variable",
+]
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "ref" / "convnet-b4-fp16.mxr"
 UNKNOWN = "sha256:" + "00" * 32
@@ -47,7 +56,13 @@ def publish_example(server: RegistryProcess) -> str:
     name = sha256(data).hexdigest()
     server.call("PUT", f"/v1/blobs/{name}", data)
     file = {"name": "a.mxr", "size": len(data), "sha256": name, "blobs": [{"sha256": name, "size": len(data)}]}
-    key = {"model": UNKNOWN, "kind": "ref", "migraphx": "2.16", "inputs": {"x": [4, 3, 32, 32]}, "precision": "fp16"}
+    key: dict[str, Any] = {
+        "model": UNKNOWN,
+        "kind": "ref",
+        "migraphx": "2.16",
+        "inputs": {"x": [4, 3, 32, 32]},
+        "precision": "fp16",
+    }
     key |= {"offload_copy": True, "fast_math": True}
     status, said = server.call("POST", "/v1/artifacts", {"key": key, "manifest": {"v": 1, "files": [file]}})
     assert status == 201, said

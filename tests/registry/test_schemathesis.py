@@ -6,6 +6,7 @@ operations in which one uses what another one answered. A run is bounded by the 
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sysconfig
 from pathlib import Path
@@ -20,6 +21,12 @@ PROGRAM = Path(sysconfig.get_path("scripts"), "schemathesis")
 CONFIG = ROOT / "tests" / "registry" / "schemathesis.toml"
 
 EXAMPLES, SECONDS = (200, 900) if SOAK else (10, 40)
+ALL, FEW = "examples,coverage,fuzzing,stateful", "examples,coverage"
+
+AUTH = """
+[auth.openapi.token]
+bearer = "${TOKEN}"
+"""
 
 
 @pytest.fixture(scope="module")
@@ -28,16 +35,24 @@ def engine() -> str:
     return "sqlite"
 
 
-@pytest.mark.timeout(SECONDS + 240)
-def test_no_request_gets_a_reply_that_the_document_does_not_describe(server: Any, tmp_path: Path) -> None:
+@pytest.mark.timeout(2 * SECONDS + 240)
+@pytest.mark.parametrize("token", [True, False], ids=["with a token", "without a token"])
+def test_no_request_gets_a_reply_that_the_document_does_not_describe(server: Any, tmp_path: Path, token: bool) -> None:
+    """With a token that may do everything, it also drops and changes the token where the document asks for one."""
+    config = tmp_path / "schemathesis.toml"
+    config.write_text(CONFIG.read_text() + (AUTH if token else ""))
     words = [
-        *(PROGRAM, "--config-file", CONFIG, "run", f"{server.url}/openapi.json"),
-        *("--phases", "examples,coverage,fuzzing,stateful", "--max-examples", EXAMPLES, "--max-time", SECONDS),
+        *(PROGRAM, "--config-file", config, "run", f"{server.url}/openapi.json"),
+        *("--phases", ALL if token else FEW, "--max-examples", EXAMPLES, "--max-time", SECONDS),
         *("--request-timeout", 30, "--no-color"),
     ]
-    done = subprocess.run(list(map(str, words)), cwd=tmp_path, capture_output=True, text=True, check=False)
+    before = server.ok("GET", "/v1/tokens")["items"]
+    environ = os.environ | {"TOKEN": server.tokens["admin"]}
+    done = subprocess.run(list(map(str, words)), cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-20_000:]
     # The time may end random values and sequences early, but no operation is left out.
     assert f"Tested: {len(operations())}" in done.stdout, done.stdout[-2_000:]
     assert "Traceback" not in server.log.read_text()
     assert server.ok("GET", "/readyz") == {"ok": True}
+    made = server.ok("GET", "/v1/tokens")["items"] != before
+    assert made == token, "tokens were made by requests that had one, and by these only"

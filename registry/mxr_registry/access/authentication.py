@@ -1,7 +1,8 @@
 """Checks the token of each request.
 
-What the database says of a token holds for `FRESH` seconds in this process: within that time, a token that another
-process has revoked is refused here too. One that is revoked through this process is refused at once.
+What the database says of a token holds for `FRESH` seconds in this process, and while one request reads it again, for
+others up to `STALE` seconds: after that, a token that another process has revoked is refused here too. One that is
+revoked through this process is refused at once.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from .tokens import digest_of, record_uses
 
 log = logging.getLogger("mxr_registry")
 
-FRESH = 1.0
+FRESH, STALE = 1.0, 1.7
 """Seconds."""
 
 REMEMBERED = 10_000
@@ -84,6 +85,7 @@ class Authenticator:
         self._local = {_id_of(token): _local_token(token, scopes) for token, scopes in (local or {}).items()}
         self._known: OrderedDict[str, KnownToken] = OrderedDict()
         self._revoked: dict[str, float] = {}
+        self._reading: set[str] = set()
         self._lock = threading.Lock()
         self._uses: dict[str, float] = {}
         self._timer: threading.Timer | None = None
@@ -97,15 +99,22 @@ class Authenticator:
         """
         id = _id_of(token)
         found = self._local.get(id) or self._known.get(id)
-        if found is not None and (found.read_at == 0.0 or time.monotonic() - found.read_at < FRESH):
-            return found
+        if found is not None:
+            age = time.monotonic() - found.read_at if found.read_at else 0.0
+            # One of many requests at the same moment reads it again.
+            if age < FRESH or (age < STALE and id in self._reading):
+                return found
         rows = self._db.run_at_once(BY_ID, {"id": id})
         return None if rows is None else self._learn(id, rows)
 
     def read(self, token: str) -> KnownToken:
         """Return what the database says of a token. Raises `UnauthenticatedError`, `TemporaryError`."""
         id = _id_of(token)
-        return self._learn(id, self._db.run_prepared(BY_ID, {"id": id}))
+        self._reading.add(id)
+        try:
+            return self._learn(id, self._db.run_prepared(BY_ID, {"id": id}))
+        finally:
+            self._reading.discard(id)
 
     def _learn(self, id: str, rows: Sequence[Row]) -> KnownToken:
         if not rows:

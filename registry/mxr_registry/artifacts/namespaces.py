@@ -1,6 +1,6 @@
 """Namespaces: their rule `serve`, which says which artifacts answer requests, and their request defaults.
 
-Until there are tokens, `default` is the only namespace. A namespace without a rule of its own has that of the process
+`default` is the only namespace so far. A namespace without a rule of its own has that of the process
 that answers: `any` for a registry that only this host can reach, otherwise `built`.
 """
 

@@ -177,6 +177,16 @@ def test_this_host_compiles_for_all(mxr: Host, convnet: Path, tmp_path: Path, ho
     assert host("other")("fetch", convnet, *REF, "--json").json["sha256"] == done.json["sha256"]
 
 
+def test_this_host_needs_a_token_that_may_ask_and_work(mxr: Host, registry: Registry, convnet: Path) -> None:
+    """Before the model is uploaded."""
+    _, made = registry.call("POST", "/v1/tokens", {"name": "ci", "scopes": ["fetch", "ask"]})
+    words = ("fetch", convnet, *REF, "--on-miss", "local", "--json")
+    begun = registry.requests("PUT /v1/blobs/")
+    refused = mxr(*words, env={"MXR_TOKEN": made["secret"]}, expect=7).error
+    assert "needs a token with the scopes ask and work; that of ci lacks work." in refused["detail"]
+    assert registry.requests("PUT /v1/blobs/") == begun
+
+
 def test_local_without_migraphx_says_so(mxr: Host, convnet: Path) -> None:
     """A host without MIGraphX cannot compile; the job stays queued for one that can."""
     done = mxr("fetch", convnet, *REF, "--on-miss", "local", "--json", expect=8)

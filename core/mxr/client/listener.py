@@ -17,6 +17,9 @@ from typing import NamedTuple
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 ESTABLISHED, LISTEN = "01", "0A"
 
+OVERFLOW = Path("/proc/sys/kernel/overflowuid")
+"""The user id that stands for each user whom this user namespace does not know."""
+
 READS = 3
 """How often the tables are read: the kernel can skip a row while others change."""
 
@@ -33,8 +36,20 @@ def owner_of_peer(connection: socket.socket, tables: tuple[Path, ...] = TABLES) 
     """Return the user id of the program that a connected socket reaches.
 
     None where this host does not show it: the program runs in another network namespace, such as a container whose port
-    is published here, or on another host.
+    is published here, on another host, or as a user that this user namespace does not know.
     """
+    found = _owner_of_peer(connection, tables)
+    return None if found is None or found == _overflow() else found
+
+
+def _overflow() -> int:
+    try:
+        return int(OVERFLOW.read_text())
+    except (OSError, ValueError):
+        return 65_534
+
+
+def _owner_of_peer(connection: socket.socket, tables: tuple[Path, ...]) -> int | None:
     peer, own = connection.getpeername(), connection.getsockname()
     theirs, ours = _spellings(peer[0], peer[1]), _spellings(own[0], own[1])
     anywhere = {name for each in ("0.0.0.0", "::") for name in _spellings(each, peer[1])}

@@ -438,6 +438,7 @@ def _job_askers() -> None:
         sa.ForeignKeyConstraint(["job"], ["jobs.seq"], name="fk_job_askers_job_jobs", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("job", "principal", name="pk_job_askers"),
     )
+    _index("job_askers", "principal", "job")
 
 
 def _job_events() -> None:

@@ -114,6 +114,8 @@ class JobAskerRow(Base):
     principal: Mapped[str] = mapped_column(Namespace, primary_key=True)
     withdrawn: Mapped[bool]
 
+    __table_args__ = (Index(None, "principal", "job"),)
+
 
 class JobLogRow(Base):
     """A chunk of a job's log. `start` is its offset and `size` its length, both in bytes of UTF-8."""

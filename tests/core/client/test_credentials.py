@@ -132,8 +132,8 @@ def test_a_listener_of_another_user_gets_no_token(tmp_path: Path) -> None:
         port = probe.getsockname()[1]
     child = os.fork()
     if child == 0:
-        os.setgid(65_534)
-        os.setuid(65_534)
+        os.setgid(12_345)
+        os.setuid(12_345)
         try:
             with socket.create_server(("127.0.0.1", port)) as listener:
                 os.write(tell, b"ready")

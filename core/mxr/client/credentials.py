@@ -40,7 +40,7 @@ class Credentials:
     def _stored(self) -> str | None:
         """The token that `mxr login` has stored for the registry."""
         folder = self._settings.config_dir
-        return read_stored(folder).get(self._settings.registry) if folder and not self._settings.withheld else None
+        return read_stored(folder).get(self._settings.registry) if folder else None
 
     @property
     def _configured(self) -> str | None:
@@ -101,7 +101,10 @@ class Credentials:
 
 
 class TokenFile:
-    """A file with a token, which can be replaced while a program runs. What disappears stays valid for the program."""
+    """A file with a token, which can be replaced while a program runs.
+
+    Where it disappears, or has no token at the moment (some tools write it in two steps), the last one stays in use.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -112,8 +115,11 @@ class TokenFile:
         with suppress(OSError):
             status = self._path.stat()
             state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-            if self._known is None or self._known[0] != state:
+            if self._known is None:
                 self._known = (state, self._read())
+            elif self._known[0] != state:
+                with suppress(UsageError):
+                    self._known = (state, self._read())
         if self._known is None:
             raise UsageError(
                 f"The token file {self._path} cannot be read, or does not exist.",

@@ -123,6 +123,15 @@ class TestLocalTokens:
         monkeypatch.setattr("mxr.client.credentials.owner_of_peer", lambda _: None)
         assert "another network namespace" in refusal(settings).hint and server.sent == [None]
 
+    def test_the_registry_of_another_user_gets_none_and_is_named(
+        self, local: tuple[Any, Settings, Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        server, settings, _ = local
+        for user, name in ((12_345, "12345"), (1, "daemon")):
+            monkeypatch.setattr("mxr.client.credentials.owner_of_peer", lambda _, found=user: found)
+            assert f"belongs to the user {name}, so no token was sent." in refusal(settings).hint
+        assert server.sent == [None, None]
+
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a program of another user")
 def test_a_listener_of_another_user_gets_no_token(tmp_path: Path) -> None:
@@ -185,11 +194,18 @@ class TestTokenFiles:
                     client.whoami()
         assert server.sent == [f"Bearer {ADMIN}", f"Bearer {WORK}"]
 
-    def test_one_that_disappears_stays_in_use(self, path: Path) -> None:
+    def test_one_that_disappears_or_is_written_in_two_steps_stays_in_use(self, path: Path) -> None:
         file = TokenFile(path)
         assert file.read() == OTHER
-        path.unlink()
+        path.write_text("")
         assert file.read() == OTHER
+        path.write_text(ADMIN)
+        path.chmod(0o644)
+        assert file.read() == OTHER
+        path.chmod(0o600)
+        assert file.read() == ADMIN
+        path.unlink()
+        assert file.read() == ADMIN
 
     def test_a_mounted_secret_is_a_link(self, path: Path) -> None:
         link = path.with_name("link")
@@ -284,6 +300,14 @@ class TestTheRegistryOfAToken:
             for server in (one, two):
                 refusal(Settings(server.url, config_dir=tmp_path))
         assert (one.sent, two.sent) == ([f"Bearer {OTHER}"], [None])
+
+    def test_a_stored_token_serves_where_that_of_the_environment_is_for_another(self, tmp_path: Path) -> None:
+        with recorder() as server:
+            found = self.load(tmp_path, {"MXR_TOKEN": OTHER, "MXR_REGISTRY": "https://a"}, server.url)
+            assert found.config_dir is not None
+            write_stored(found.config_dir, {server.url: WORK})
+            refusal(found)
+        assert server.sent == [f"Bearer {WORK}"]
 
     def test_two_of_them_are_a_contradiction(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="MXR_TOKEN and MXR_TOKEN_FILE are both set"):

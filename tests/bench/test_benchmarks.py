@@ -16,7 +16,7 @@ from harness.scale import SOAK
 from paths import ROOT
 
 NAMES = sorted(path.stem.removeprefix("bench_") for path in (ROOT / "bench").glob("bench_*.py"))
-QUICK = {"hashing", "reader", "resolve", "sweep"}
+QUICK = {"hashing", "reader", "sweep"}
 
 
 def run(*words: str) -> list[str]:

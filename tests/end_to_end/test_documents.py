@@ -32,6 +32,7 @@ COMMANDS = (
     ),
     *("consumers", "cache", "cache dir", "cache ls", "cache verify", "cache prune", "cache clear", "jobs", "workers"),
     *("precompile", "plan", "lock", "verify", "export", "import", "kserve-init", "config"),
+    *("login", "logout", "whoami"),
 )
 
 

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlalchemy import bindparam, select
@@ -136,22 +136,24 @@ class Authenticator:
                 self._known.popitem(last=False)
         return found
 
-    def check(self, token: str, known: KnownToken, address: str) -> Caller:
+    def check(self, token: str, known: KnownToken) -> Caller:
         """Return the caller whose token this is. Raises `UnauthenticatedError`.
 
         Only who has the whole token is told why it is not valid.
         """
         if not hmac.compare_digest(digest_of(token), known.sha256):
             raise not_valid()
-        caller, moment = known.caller, known.moment()
-        name, id = printable(caller.principal), caller.token
+        caller = known.caller
+        if not known.read_at:
+            return caller
+        moment = known.moment()
         if known.revoked_at is not None:
-            raise UnauthenticatedError(f"The token {id} of {name} was revoked at {time_text(known.revoked_at)}.")
+            raise _ended(caller, "was revoked", known.revoked_at)
         if caller.expires_at is not None and caller.expires_at <= moment:
-            raise UnauthenticatedError(f"The token {id} of {name} expired at {time_text(caller.expires_at)}.")
-        if known.read_at and moment - known.used_at > USE_WRITTEN:
-            self._note_use(id, known, moment)
-        return replace(caller, address=address)
+            raise _ended(caller, "expired", caller.expires_at)
+        if moment - known.used_at > USE_WRITTEN:
+            self._note_use(caller.token, known, moment)
+        return caller
 
     def revoke(self, id: str, moment: float) -> None:
         """Refuse a token from now on: this process has revoked it in the database."""
@@ -199,17 +201,18 @@ class Authenticator:
             self.write_uses()
 
 
-def token_of(authorization: Sequence[str]) -> str:
-    """Return the token in the Authorization headers of a request. Raises `UnauthenticatedError`.
+def token_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Return the token in the headers of a request, whose names are in lower case. Raises `UnauthenticatedError`.
 
     Source: RFC 6750, section 2.1.
     """
-    if not any(authorization):
+    found = [value for name, value in headers if name == b"authorization"]
+    if not any(found):
         raise UnauthenticatedError("This request needs a token.")
-    scheme, _, token = authorization[0].partition(" ")
-    if len(authorization) != 1 or scheme.lower() != "bearer":
+    scheme, _, token = found[0].partition(b" ")
+    if len(found) != 1 or scheme.lower() != b"bearer":
         raise UnauthenticatedError("The header Authorization must be `Bearer TOKEN`, once.")
-    return token.strip(" ")
+    return token.strip(b" ").decode("latin-1")
 
 
 def require(caller: Caller, scopes: Sequence[str]) -> None:
@@ -222,6 +225,11 @@ def require(caller: Caller, scopes: Sequence[str]) -> None:
             hint="Ask who runs the registry for a token with this scope (`mxr-registry token create`).",
             context={"scopes": sorted(caller.scopes), "needed": wanted},
         )
+
+
+def _ended(caller: Caller, what: str, moment: float) -> UnauthenticatedError:
+    text = f"The token {caller.token} of {printable(caller.principal)} {what} at {time_text(moment)}."
+    return UnauthenticatedError(text)
 
 
 def not_valid() -> UnauthenticatedError:

@@ -1,4 +1,4 @@
-"""The caller of a request: who sent it, and what its token allows."""
+"""The caller of a request: who sent it, and what its token allows. All requests with one token share the value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mxr.protocol.access import ADMIN, WORK
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The principal of a request, the namespace that it works in, its scopes, and the address of the client.
+    """The principal of a request, the namespace that it works in, and its scopes.
 
     `token`: the id of its token. `expires_at`: when that expires, in seconds since 1970.
     """
@@ -19,7 +19,6 @@ class Caller:
     namespace: str
     scopes: frozenset[str]
     token: str
-    address: str = ""
     expires_at: float | None = None
 
     @property

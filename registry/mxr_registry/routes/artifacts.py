@@ -27,7 +27,7 @@ from mxr_registry.openapi.operations import (
 from mxr_registry.storage.store import ChunkSize
 
 from .bodies import LargeBodyDep, decode_body
-from .deps import ArtifactId, CallerDep, FileName, ServicesDep, reply, scoped_router, stored_reply
+from .deps import AddressDep, ArtifactId, CallerDep, FileName, ServicesDep, reply, scoped_router, stored_reply
 from .ranges import bytes_response, not_modified, tagged
 
 router = scoped_router(prefix="/v1/artifacts", tags=["artifacts"])
@@ -68,14 +68,14 @@ def list_artifacts(request: Request, services: ServicesDep, caller: CallerDep) -
         errors=(404, 409, 429),
     ),
 )
-async def publish(body: LargeBodyDep, services: ServicesDep, caller: CallerDep) -> Response:
+async def publish(body: LargeBodyDep, services: ServicesDep, caller: CallerDep, address: AddressDep) -> Response:
     """Return 201 for a new artifact, and 200 if the same bytes are already published for this key.
 
     409 if they were published with other attributes; `amend` replaces the attributes of an artifact that you pushed.
     """
     wanted = await run_in_threadpool(decode_body, artifact_protocol.Publish, body)
     known = (services.db, services.store, services.inspect, caller.namespace, caller.principal)
-    found = await services.checking.run(caller.address, publication.publish, *known, wanted)
+    found = await services.checking.run(address, publication.publish, *known, wanted)
     return stored_reply(found, "/v1/artifacts")
 
 

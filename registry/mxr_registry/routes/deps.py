@@ -30,7 +30,7 @@ from mxr_registry.storage.store import Store
 from .bodies import small_body
 from .checking_pool import CheckingPool
 from .download_buffers import DownloadBuffers
-from .scoped import Handler, ScopedRoute, caller_of
+from .scoped import Handler, ScopedRoute, address_of, caller_of
 from .threads import PROBES, RESOLVES, UPLOADS, ThreadPool
 from .upload_slots import UploadSlots
 
@@ -67,6 +67,7 @@ async def _job_rules(request: Request) -> JobRules:
 
 ServicesDep = Annotated[Services, Depends(_services)]
 CallerDep = Annotated[Caller, Depends(caller_of)]
+AddressDep = Annotated[str, Depends(address_of)]
 JobRulesDep = Annotated[JobRules, Depends(_job_rules)]
 
 

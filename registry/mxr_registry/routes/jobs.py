@@ -42,7 +42,7 @@ from mxr_registry.openapi.operations import (
 from .bodies import BodyDep, LargeBodyDep, decode_body
 from .deps import CallerDep, JobId, JobRulesDep, Services, ServicesDep, reply, scoped_router
 from .methods import fixed_path
-from .scoped import admit_again
+from .scoped import address_of, admit_again
 
 router = scoped_router(prefix="/v1/jobs", tags=["jobs"])
 fixed_path(router, "/claim", "GET")
@@ -360,13 +360,19 @@ def heartbeat(
     **operation("finish_job", JOB, takes=job_protocol.FinishJob, errors=(404, 409, 429)),
 )
 async def finish(
-    id: JobId, body: LargeBodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
+    id: JobId,
+    body: LargeBodyDep,
+    request: Request,
+    services: ServicesDep,
+    caller: CallerDep,
+    rules: JobRulesDep,
+    notifier: NotifierDep,
 ) -> Response:
     """Publish the artifact and close the job in one transaction."""
     wanted = await run_in_threadpool(decode_body, job_protocol.FinishJob, body)
     known = (services.db, services.store, services.inspect, rules, caller.namespace, caller.principal)
     try:
-        return reply(await services.checking.run(caller.address, completion.finish, *known, id, wanted))
+        return reply(await services.checking.run(await address_of(request), completion.finish, *known, id, wanted))
     finally:
         notifier.notify()
 

@@ -45,17 +45,18 @@ class ScopedRoute(APIRoute):
 
 async def admit(request: Request, scopes: tuple[str, ...]) -> Caller:
     """Return the caller of a request, who has one of these scopes. Raises `UnauthenticatedError`, `NotAllowedError`."""
-    authenticator, threads = request.app.state.authenticator, request.app.state.services.resolve_threads
-    assert isinstance(authenticator, Authenticator) and isinstance(threads, ThreadPool)
-    address = request.client.host if request.client else ""
+    authenticator = request.app.state.authenticator
+    assert isinstance(authenticator, Authenticator)
     try:
-        token = token_of(request.headers.getlist("authorization"))
+        token = token_of(request.scope["headers"])
         known = authenticator.at_once(token)
         if known is None:
+            threads = request.app.state.services.resolve_threads
+            assert isinstance(threads, ThreadPool)
             known = await threads.run(authenticator.read, token)
-        caller = authenticator.check(token, known, address)
+        caller = authenticator.check(token, known)
     except UnauthenticatedError as problem:
-        authenticator.log_refusal(address, problem)
+        authenticator.log_refusal(await address_of(request), problem)
         raise
     require(caller, scopes)
     return caller
@@ -64,6 +65,11 @@ async def admit(request: Request, scopes: tuple[str, ...]) -> Caller:
 async def admit_again(request: Request) -> None:
     """Check the token of a request that has waited: it may be revoked by now. Raises as `admit` does."""
     await admit(request, request.scope["mxr.scopes"])
+
+
+async def address_of(request: Request) -> str:
+    """Return the address of the client; that of a trusted proxy's client, which uvicorn has put there."""
+    return request.client.host if request.client else ""
 
 
 async def caller_of(request: Request) -> Caller:

@@ -26,6 +26,7 @@ from mxr_registry.database.stored_object import StoredObject
 from mxr_registry.storage.store import Upload
 
 from .deps import Services
+from .scoped import address_of
 from .upload_slots import UploadSlots
 
 FLUSH_SECONDS = 5.0
@@ -45,7 +46,7 @@ async def receive(request: Request, services: Services, caller: Caller, sha256: 
     threads = services.upload_threads
     quick = xxhash.xxh3_128()
     try:
-        async with services.uploads.slot(caller.address):
+        async with services.uploads.slot(await address_of(request)):
             had_row = await run_in_threadpool(blobs.has_row, services.db, sha256)
             whole = None
             if follows and follows != [NO_CHAIN]:

@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from registry.registry_client import GFX908, ONNX, REF, REF_CAPABILITIES, marked
+from registry.registry_client import GFX908, ONNX, REF, REF_CAPABILITIES, marked, on_sqlite
 
 FACTS = {"attributes": {"num_cu": 120, "sramecc": "+", "xnack": "-"}}
 
@@ -65,6 +65,7 @@ def publish(who: As, key: dict[str, Any], data: bytes = GFX908, **more: Any) -> 
     return who.ok("POST", "/v1/artifacts", {"key": key, "manifest": {"files": [file]}, **FACTS, **more})
 
 
+@on_sqlite
 class TestPublish:
     def test_it_amends_and_removes_its_own(self, principals: Principals, parts: Any) -> None:
         alice, bob = principals("alice", "publish"), principals("bob", "publish")
@@ -193,6 +194,7 @@ class TestAsk:
         assert " this needs fetch or work." in alice.refused("GET", f"/v1/blobs/{name}")
 
 
+@on_sqlite
 class TestBytes:
     def test_programs_and_models_are_different_purposes(self, server: Any, principals: Principals, parts: Any) -> None:
         fetch, work = principals("host", "fetch"), principals("gpu", "work")
@@ -215,6 +217,7 @@ class TestBytes:
         assert server.request("GET", f"/v1/blobs/{data}", headers=work.header).data == b"calibration"
 
 
+@on_sqlite
 def test_a_worker_can_end_the_lease_of_another_one(server: Any, principals: Principals, parts: Any) -> None:
     """Leases have no secrets yet: docs/security.md says so."""
     one, two = principals("one", "work"), principals("two", "work")
@@ -224,6 +227,7 @@ def test_a_worker_can_end_the_lease_of_another_one(server: Any, principals: Prin
     assert two.ok("POST", f"/v1/jobs/{lease['job']}/handback", {"fence": lease["fence"]})["state"] == "queued"
 
 
+@on_sqlite
 def test_a_reader_changes_nothing_but_counts(server: Any, principals: Principals, parts: Any) -> None:
     host, prometheus = principals("host", "fetch"), principals("prometheus", "metrics")
     _, artifact = server.publish(REF, parts.ref_key())

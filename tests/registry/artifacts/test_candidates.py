@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from harness.programs import run as run_program
-from registry.registry_client import GFX908, REF, RegistryUnderTest, gpu_capabilities, gpu_key, ref_key
+from registry.registry_client import GFX908, REF, RegistryUnderTest, gpu_capabilities, gpu_key, on_sqlite, ref_key
 from sqlalchemy import text
 from sqlalchemy.dialects import sqlite
 
@@ -66,6 +66,7 @@ def test_one_program_completes_the_request(server: RegistryUnderTest, model: str
     assert "does not know this model" in miss(server, model)["detail"]
 
 
+@on_sqlite
 def test_forty_toolchains_in_their_order(server: RegistryUnderTest, model: str) -> None:
     for minor in range(40):
         published(server, gpu_key(model, rocm=f"7.{minor}"))

@@ -37,14 +37,20 @@ def test_within_two_seconds_in_every_other_registry(start: Any, databases: Any, 
     rows = databases(tmp_path / "data")
     one = start(rows=rows)
     two = start(rows=rows)
-    id, header = make(one)
+    id, header = make(one, "loader", "admin")
+    data = bytes(range(256)) * 200_000
+    name = one.upload(data)["sha256"]
     assert status(one, header) == status(two, header) == 200
+    url = f"{two.url}/v1/blobs/{name}?direct=no"
+    reply = two.http.request("GET", url, headers=header, preload_content=False)
+    first = reply.read(1000)
     one.ok("DELETE", f"/v1/tokens/{id}")
     begun = time.monotonic()
     assert status(one, header) == 401, "at once where it was revoked"
     until(lambda: status(two, header) == 401, WITHIN)
     assert time.monotonic() - begun < WITHIN
     assert {status(each, header) for each in (one, two)} == {401}
+    assert first + reply.read() == data, "a download that has begun may end"
 
 
 def test_a_transfer_may_end_and_the_next_request_may_not(server: Any, parts: Any) -> None:

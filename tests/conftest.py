@@ -47,8 +47,21 @@ PROCESS_FOLDERS = ("bench", "compiler_workers", "end_to_end", "migrations", "reg
 PROCESS_FIXTURES = frozenset({"bucket", "judge", "own_postgresql", "postgresql", "swift"})
 
 
+FIRST = frozenset(
+    {
+        "end_to_end/compiling/test_access_page.py",
+        "end_to_end/compiling/test_compile_failures.py",
+        "end_to_end/compiling/test_network_cuts.py",
+        "registry/api_clients/test_generated_clients.py",
+        "registry/test_schemathesis.py",
+    }
+)
+"""Modules with tests of half a minute: at the end of a run, the other processes would have nothing left to do."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests that start processes; `make quick` leaves them out."""
+    """Puts the longest tests first, and marks those that start processes; `make quick` leaves these out."""
+    items.sort(key=lambda item: str(item.path.relative_to(TESTS)) not in FIRST)
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0]
         if folder in PROCESS_FOLDERS or PROCESS_FIXTURES & set(getattr(item, "fixturenames", ())):

@@ -106,7 +106,7 @@ def test_a_program_is_fetched_once(start: Any, slim: Slim, image: Path) -> None:
     assert names(image) == ["fetch.sh", "model.mxr", "request.json"]
 
     (image / "model.mxr").unlink()
-    done = slim(CHOSEN.replace("http://registry:8765", server.url), id=artifact["id"], sha256=NAME)
+    done = slim(CHOSEN.replace("https://registry.example.com", server.url), id=artifact["id"], sha256=NAME)
     assert (done.returncode, done.stdout) == (0, "model.mxr: OK\n")
     assert (image / "header").read_text() == f"Authorization: Bearer {server.tokens['admin']}\n"
 
@@ -172,7 +172,7 @@ def test_a_registry_that_is_away_is_said(slim: Slim, image: Path) -> None:
 def test_the_same_request_asks_for_a_compile(start: Any, slim: Slim) -> None:
     server = start()
     server.register_model()
-    done = slim(COMPILE.replace("http://registry:8765", server.url))
+    done = slim(COMPILE.replace("https://registry.example.com", server.url))
     assert done.returncode == 0 and json.loads(done.stdout)["state"] == "queued"
 
 

@@ -54,7 +54,7 @@ def import_(  # noqa: PLR0913 - a parameter for each option
 
     \b
     mxr import bundle.tar --lock mxr.lock
-    mxr import bundle.tar --into registry --registry http://registry.example:8765
+    mxr import bundle.tar --into registry --registry https://registry.example.com
 
     With --ort-cache, publish the files of ONNX Runtime as one artifact. `mxr fetch --for ort` prefers such files to
     predicted file names. Describe the whole request: give --arch with all features (gfx942:sramecc+:xnack-), --rocm and

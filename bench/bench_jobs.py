@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from filling import NAMESPACE, multiply, number_as_hex, register_model, templates, upload_content
-from registry_process import RegistryProcess, publish_example, registry_process
+from registry_process import RegistryProcess, authorization, publish_example, registry_process
 
 from mxr.artifact.attributes import Constraints, Request
 from mxr.artifact.key import Key
@@ -215,13 +215,14 @@ def gather(url: str, ids: list[str], staff: list[str], clients: int) -> Callable
 
     def asked(method: str, path: str, body: str = "") -> str:
         typed = "content-type: application/json\r\n" if body else ""
-        head = f"{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{typed}"
+        token = f"authorization: {authorization(url)['authorization']}\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{token}{typed}"
         return f"{head}content-length: {len(body)}\r\n\r\n{body}"
 
     texts = [asked("GET", f"/v1/jobs/{ids[n % len(ids)]}?wait=30") for n in range(clients)]
     texts += [asked("POST", "/v1/jobs/claim", json.dumps({"worker": id, "wait": 30})) for id in staff]
     tasks = [loop.create_task(one(text)) for text in texts]
-    thread = threading.Thread(target=loop.run_forever)
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
 
     def stop() -> None:

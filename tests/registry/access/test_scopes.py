@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from harness.api_document import application, document, operations
 from registry.raw_connection import RawConnection
+from registry.registry_client import on_sqlite
 
 from mxr.protocol.access import ADMIN, SCOPES
 from mxr_registry.access.scopes import OPERATIONS
@@ -71,6 +72,7 @@ def allowed(server: Any) -> dict[str, str]:
     return {scope: f"Bearer {each['secret']}" for scope, each in made.items()}
 
 
+@on_sqlite
 @pytest.mark.parametrize(("method", "path", "found"), CALLS, ids=[f"{m} {f['operationId']}" for m, _, f in CALLS])
 def test_who_may_call_an_operation(
     server: Any, refused: dict[str, str], allowed: dict[str, str], method: str, path: str, found: dict[str, Any]

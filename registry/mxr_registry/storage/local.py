@@ -28,10 +28,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from mxr.errors import DiskFullError, MxrError, TemporaryError
+from mxr.protocol.access import TOKEN_ID
 from mxr.util.hashing import read_chunks, sha256_chunks
 
 from .file_digests import FileDigests
-from .store import STALE, TOKEN_ID, Chunk, ChunkSize, Reader, StoredItem, Upload, damaged_blob, full_chunk, no_such_blob
+from .store import STALE, Chunk, ChunkSize, Reader, StoredItem, Upload, damaged_blob, full_chunk, no_such_blob
 
 log = logging.getLogger("mxr_registry")
 

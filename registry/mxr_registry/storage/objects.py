@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from mxr.errors import MxrError, TemporaryError
+from mxr.protocol.access import TOKEN_ID
 from mxr.util.hashing import sha256_chunks
 
 from .file_digests import FileDigests
@@ -32,7 +33,7 @@ from .object_readers import ObjectReader, VerifiedReader
 from .object_upload import HEAD, ObjectUpload
 from .recent_heads import RecentHeads
 from .s3 import Bucket, ObjectVersion
-from .store import RECENT, STALE, TOKEN_ID, Reader, StoredItem, Upload, damaged_blob, no_such_blob
+from .store import RECENT, STALE, Reader, StoredItem, Upload, damaged_blob, no_such_blob
 
 log = logging.getLogger("mxr_registry")
 

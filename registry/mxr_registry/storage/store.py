@@ -6,7 +6,6 @@ tokens (`mxr_registry.access.revocations`). Every store passes the same conforma
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -185,10 +184,6 @@ class Store(Protocol):
 
     def ready(self) -> None:
         """Check that the store accepts writes. Raises `TemporaryError`, and `UsageError` for a wrong configuration."""
-
-
-TOKEN_ID = re.compile(r"[0-9a-f]{12}", re.ASCII)
-"""The name of what a store keeps of a revoked token."""
 
 
 def damaged_blob(sha256: str) -> DamagedBlobError:

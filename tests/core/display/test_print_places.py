@@ -12,11 +12,11 @@ from paths import ROOT
 FOLDERS = ("core", "registry", "compiler_workers", "cli", "migrations", "examples")
 
 ALLOWED = {
-    "cli/mxr_cli/commands/login.py": {"click.prompt"},
     "core/mxr/display/streams.py": {"sys.stdout", "sys.stderr"},
     "core/mxr/display/logs.py": {"logging.StreamHandler", "logging.basicConfig", "sys.stderr"},
-    # Asks on the terminal, with a question that `printable` made.
+    # They ask on the terminal, with a question that `printable` made.
     "cli/mxr_cli/output.py": {"click.confirm"},
+    "cli/mxr_cli/commands/login.py": {"click.prompt"},
     # The messages of the worker on this host, which is a program of its own.
     "cli/mxr_cli/compile_on_miss.py": {"sys.stderr.fileno"},
     # Children with pipes: their parent reads what they write, and never prints it without `mxr.display`.

@@ -6,7 +6,7 @@ Transfers of many blobs are in `transfer`, the requests of a worker in `worker`,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -35,14 +35,12 @@ from mxr.util.hashing import CHUNK
 
 from .command_hints import command_hint
 from .credentials import Credentials
+from .pools import new_pool
 from .redirects import PLAIN, RedirectHost, returned_connection
-from .reply_limits import MAX_ERROR, MAX_REPLY, MAX_VALUES, MIN_RATE, REPLY_SECONDS, pool_manager, shut_down_after
+from .reply_limits import MAX_ERROR, MAX_REPLY, MAX_VALUES, MIN_RATE, REPLY_SECONDS, shut_down_after
 from .retry import ONCE, REQUEST, RetryPolicy, retry
 
 if TYPE_CHECKING:
-    import socket
-    from pathlib import Path
-
     import urllib3
 
     from mxr.protocol import access, surveys
@@ -92,16 +90,12 @@ class Client:
 
     @cached_property
     def _pool(self) -> urllib3.PoolManager:
-        return self._new_pool(self._credentials.header_for)
+        return new_pool(self._settings, self._connections, self._credentials.header_for)
 
     @cached_property
     def _plain_pool(self) -> urllib3.PoolManager:
         """Connections to other hosts, which get no token."""
-        return self._new_pool(lambda _: {})
-
-    def _new_pool(self, authorize: Callable[[socket.socket], Mapping[str, str]]) -> urllib3.PoolManager:
-        kind, trust = pool_manager(authorize), _trust(self._settings.ca_file)
-        return kind(maxsize=self._connections, headers=PLAIN, retries=False, socket_options=_keepalive(), **trust)
+        return new_pool(self._settings, self._connections, lambda _: {})
 
     def with_timeout(self, seconds: float) -> Client:
         """Return a client with its own connection and a timeout of at most `seconds` without a byte received."""
@@ -503,41 +497,6 @@ def _retry_after(reply: urllib3.BaseHTTPResponse) -> float | None:
     with suppress(urllib3.exceptions.InvalidHeader):
         return urllib3.Retry().get_retry_after(reply)
     return None
-
-
-def _trust(ca_file: Path | None) -> dict[str, Any]:
-    """Return the options of a pool that trusts the authorities in this file too. Raises `UsageError`."""
-    if ca_file is None:
-        return {}
-    import ssl
-
-    context = ssl.create_default_context()
-    try:
-        context.load_verify_locations(ca_file)
-    except OSError as problem:
-        raise UsageError(
-            f"The certificates in {ca_file} cannot be used: {problem.strerror or problem}.",
-            hint="Set MXR_CA_FILE to a file of certificates in PEM form.",
-        ) from None
-    return {"ssl_context": context}
-
-
-def _keepalive() -> list[tuple[int, int, int]]:
-    """Return socket options that detect a silently broken connection within a minute.
-
-    During a long poll, or while the registry reads a whole program, no bytes arrive for minutes. A read timeout cannot
-    distinguish that from a gateway that dropped the connection; TCP keepalive can. Options that this system does not
-    have are left out. Source: Linux, tcp(7).
-    """
-    import socket
-
-    from urllib3.connection import HTTPConnection
-
-    values = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-    found = [
-        (socket.IPPROTO_TCP, getattr(socket, name), value) for name, value in values.items() if hasattr(socket, name)
-    ]
-    return [*HTTPConnection.default_socket_options, (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), *found]
 
 
 def _job(identity: str) -> str:

@@ -6,14 +6,8 @@ socket of a request is shut down at a deadline, while the header arrives as well
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import socket
-
-    import urllib3
 
 MAX_REPLY = 16 << 20
 """Bytes of a JSON reply. The largest are an artifact with its description, and a page of a list."""
@@ -52,45 +46,3 @@ def shut_down_after(seconds: float, shut_down: Callable[[], object]) -> Iterator
 
 
 def _nothing() -> None: ...
-
-
-def pool_manager(authorize: Callable[[socket.socket], Mapping[str, str]]) -> type[urllib3.PoolManager]:
-    """Return the class of a client's pools: with a deadline for the header of each reply.
-
-    `authorize`: returns further headers for a connected socket, once for each connection. urllib3 is imported with the
-    first request, to keep a fetch from the cache fast.
-    """
-    import socket
-
-    import urllib3
-    from urllib3.connection import HTTPConnection, HTTPSConnection
-
-    def timed(kind: type[Any]) -> type[Any]:
-        class TimedConnection(kind):  # type: ignore[misc]
-            authorized: tuple[object, Mapping[str, str]] = (None, {})
-
-            def request(self, method: str, url: str, body: Any = None, headers: Any = None, **options: Any) -> None:
-                if self.sock is None:
-                    self.connect()
-                if self.authorized[0] is not self.sock:
-                    self.authorized = (self.sock, authorize(self.sock))
-                super().request(method, url, body, {**(headers or {}), **self.authorized[1]}, **options)
-
-            def getresponse(self) -> Any:
-                with shut_down_after((self.timeout or 0) + REPLY_SECONDS, lambda: self.sock.shutdown(socket.SHUT_RD)):
-                    return super().getresponse()
-
-        return TimedConnection
-
-    def pool(kind: type[Any], connection: type[Any]) -> type[Any]:
-        return type(kind.__name__, (kind,), {"ConnectionCls": timed(connection)})
-
-    class TimedPoolManager(urllib3.PoolManager):
-        def __init__(self, **options: Any) -> None:
-            super().__init__(**options)
-            self.pool_classes_by_scheme = {
-                "http": pool(urllib3.HTTPConnectionPool, HTTPConnection),
-                "https": pool(urllib3.HTTPSConnectionPool, HTTPSConnection),
-            }
-
-    return TimedPoolManager

@@ -20,7 +20,7 @@ SCOPES: Mapping[str, str] = {
     PUBLISH: "publish programs, amend and remove its own, and keep locks of its own",
     PROMOTE: "promote programs, and change every lock",
     WORK: "register workers, claim and finish jobs, and read the models of the namespace",
-    METRICS: "read the metrics and the length of the queue",
+    METRICS: "read the metrics, the queue and the list of workers",
     ADMIN: "everything, tokens included",
 }
 """What a token with this scope may do."""

@@ -25,19 +25,17 @@ COMMAND_LINE = "mxr-registry"
 """Who made a token that no administrator made by the API."""
 
 
-@click.group()
-def token() -> None:
-    """Make, list and revoke the tokens that requests need. The registry may be running.
+SCOPE_LINES = "\n".join(f"{scope:9} {text}" for scope, text in SCOPES.items())
+HELP = f"""Make, list and revoke the tokens that requests need. The registry may be running.
 
-    \b
-    fetch     find and list programs, and download them
-    ask       queue compiles, upload models, follow its own jobs and withdraw from them
-    publish   publish programs, amend and remove its own, and keep locks of its own
-    promote   promote programs, and change every lock
-    work      register workers, claim and finish jobs, and read the models of the namespace
-    metrics   read the metrics and the length of the queue
-    admin     everything, tokens included
-    """
+\b
+{SCOPE_LINES}
+"""
+
+
+@click.group(help=HELP)
+def token() -> None:
+    """The commands."""
 
 
 @token.command()

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from mxr.artifact.manifest import Blob
+from mxr.client import pools
 from mxr.client import registry as registry_module
-from mxr.client import reply_limits
 from mxr.client.registry import Client
 from mxr.client.retry import ONCE, RetryPolicy
 from mxr.errors import MxrError, UnreachableError
@@ -124,7 +124,7 @@ def test_what_nobody_asked_to_compress_is_not_unpacked() -> None:
 )
 def test_a_reply_that_drips_ends(monkeypatch: pytest.MonkeyPatch, parts: tuple[bytes, ...]) -> None:
     """Each byte comes in time; the reply never does."""
-    for module in (reply_limits, registry_module):
+    for module in (pools, registry_module):
         monkeypatch.setattr(module, "REPLY_SECONDS", -4.5)
     with lying(*parts, pause=0.05) as (_, client):
         begun = time.monotonic()

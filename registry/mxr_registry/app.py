@@ -51,6 +51,7 @@ from .server.body_memory import BodyMemory
 from .server.reply_memory import ReplyMemory
 from .server.request_guard import RequestGuard
 from .server.request_ids import RequestIds
+from .server.sub_path import SubPath
 from .storage import open_store
 
 log = logging.getLogger("mxr_registry")
@@ -102,11 +103,13 @@ def create_app(settings: RegistrySettings, local_tokens: Mapping[str, str] | Non
     app.state.identity = RegistryIdentity(db)
     app.add_middleware(IdentifiedApp, identity=app.state.identity)
     app.add_middleware(RequestGuard, allowed=(*settings.allowed_hosts, settings.host))
+    if settings.root_path:
+        app.add_middleware(SubPath, root=settings.root_path)
     # The one added last sees a request first.
     app.add_middleware(RequestIds)
     for router in ROUTERS:
         app.include_router(router)
-    app.openapi = cache(partial(openapi_document, app))  # type: ignore[method-assign]
+    app.openapi = cache(partial(openapi_document, app, settings.root_path))  # type: ignore[method-assign]
     app.add_exception_handler(MxrError, _mxr_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)

@@ -63,6 +63,12 @@ MAX_DESCRIPTORS = 65_536
     "[MXR_SERVE_TRUSTED_PROXIES, separated by spaces]. Default: none.",
 )
 @click.option(
+    "--root-path",
+    metavar="PATH",
+    help="The path of a proxy below which clients reach this registry, such as /mxr [MXR_SERVE_ROOT_PATH]. Default: "
+    "none.",
+)
+@click.option(
     "--tls-cert",
     metavar="FILE",
     help="Terminate TLS with this certificate (PEM, with its chain) [MXR_SERVE_TLS_CERT]. SIGHUP loads it again.",
@@ -228,6 +234,9 @@ def _serve(
     signal.signal(signal.SIGTERM, stop)
     if certificate is not None:
         signal.signal(signal.SIGHUP, lambda _number, _frame: certificate.reload())
+    elif not os.isatty(0):
+        # `systemctl reload` must not end a service that has nothing to load. A closed terminal still ends its programs.
+        signal.signal(signal.SIGHUP, lambda _number, _frame: None)
     with sweep_regularly(settings, app.state.services.db, app.state.services.store):
         server.run(sockets=[listener, *(listener.dup() for _ in range(ACCEPTED_AT_ONCE - 1))])
     app.state.services.usage.close()

@@ -11,7 +11,7 @@ import pytest
 import urllib3
 from harness.tokens import authorization, stands_before
 from registry.registry_client import GFX908, gpu_key
-from servers.nginx import nginx, nginx_program
+from servers.nginx import nginx
 
 from mxr.client.registry import Client
 from mxr.errors import UnauthenticatedError
@@ -26,20 +26,11 @@ def engine() -> str:
     return "sqlite"
 
 
-@pytest.fixture(scope="session")
-def program(pytestconfig: pytest.Config) -> str:
-    """The path of nginx."""
-    assert pytestconfig.cache is not None
-    return nginx_program(pytestconfig.cache.mkdir("nginx"))
-
-
 @pytest.fixture(params=[(), ("--trusted-proxies", "127.0.0.1")], ids=["unknown proxy", "trusted proxy"])
-def behind(
-    start: Callable[..., Any], program: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[tuple[Any, str]]:
+def behind(start: Callable[..., Any], tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Any, str]]:
     """A registry, and the URL of the nginx before it."""
     server = start("--verbose", *request.param)
-    with nginx(program, tmp_path / "nginx", server.url) as url:
+    with nginx(tmp_path / "nginx", server.url) as url:
         stands_before(url, server.url)
         yield server, url
 

@@ -40,6 +40,14 @@ def test_it_stops_when_told_to(start: Any, how: int, code: int) -> None:
     assert server.stop(how) == code
 
 
+def test_a_reload_without_a_certificate_ends_nothing(start: Any) -> None:
+    """`systemctl reload`; a terminal that closes still ends it."""
+    server = start()
+    server.process.send_signal(signal.SIGHUP)
+    assert server.call("GET", "/healthz")[0] == 200
+    assert server.stop() == 0
+
+
 EARLY = """
 import os, signal
 real = signal.signal

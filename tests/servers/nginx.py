@@ -1,20 +1,17 @@
-"""A real nginx: that of the machine, or Debian's, unpacked into a folder without being installed."""
+"""A real nginx."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
-import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from . import debian
 
-CONFIG = """\
+FRAME = """\
 daemon off;
 master_process off;
 pid {folder}/nginx.pid;
@@ -27,6 +24,11 @@ http {{
   fastcgi_temp_path {folder}/fastcgi;
   uwsgi_temp_path {folder}/uwsgi;
   scgi_temp_path {folder}/scgi;
+  {http}
+}}
+"""
+
+PLAIN = """
   server {{
     listen 127.0.0.1:{port};
     client_max_body_size 0;
@@ -36,48 +38,23 @@ http {{
       proxy_set_header X-Forwarded-For $remote_addr;
     }}
   }}
-}}
 """
 
 
-def nginx_program(root: Path) -> str:
-    """The path of nginx. `root`: a folder that keeps it. Without apt-get, a skip; where CI is set, a failure."""
-    for name in ("nginx", "/usr/sbin/nginx"):
-        if found := shutil.which(name):
-            return found
-    kept = root / "usr" / "sbin" / "nginx"
-    with (root / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not kept.exists():
-            _unpack(root)
-    return str(kept)
-
-
-def _unpack(root: Path) -> None:
-    apt, dpkg = shutil.which("apt-get"), shutil.which("dpkg")
-    if apt is None or dpkg is None:
-        _give_up("Install nginx: this machine has no apt-get to download it with.")
-    for words in ([apt, "download", "nginx"], [apt, "update", "-qq"], [apt, "download", "nginx"]):
-        done = subprocess.run(words, cwd=root, capture_output=True, text=True, timeout=120, check=False)  # type: ignore[list-item]
-        if packages := list(root.glob("nginx_*.deb")):
-            subprocess.run([dpkg, "-x", str(packages[0]), str(root)], check=True, timeout=60)  # type: ignore[list-item]
-            return
-    _give_up(f"nginx cannot be downloaded: {done.stderr[-300:]}")
-
-
-def _give_up(reason: str) -> None:
-    if os.environ.get("CI", "") not in ("", "0", "false"):
-        pytest.fail(reason)
-    pytest.skip(reason)
+@contextlib.contextmanager
+def nginx(folder: Path, target: str) -> Iterator[str]:
+    """The URL of an nginx that passes everything on to `target`."""
+    port = free_port()
+    with run_nginx(folder, PLAIN.format(port=port, target=target), port):
+        yield f"http://127.0.0.1:{port}"
 
 
 @contextlib.contextmanager
-def nginx(program: str, folder: Path, target: str) -> Iterator[str]:
-    """The URL of an nginx that passes everything on to `target`."""
+def run_nginx(folder: Path, http: str, port: int) -> Iterator[None]:
+    """An nginx with this content of `http {}`, which listens on this port of 127.0.0.1."""
+    program = debian.program("nginx", "nginx")
     folder.mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    (folder / "nginx.conf").write_text(CONFIG.format(folder=folder, port=port, target=target))
+    (folder / "nginx.conf").write_text(FRAME.format(folder=folder, http=http))
     words = [program, "-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", str(folder / "error.log")]
     process = subprocess.Popen(words)
     try:
@@ -87,7 +64,14 @@ def nginx(program: str, folder: Path, target: str) -> Iterator[str]:
                 break
             assert process.poll() is None and time.monotonic() < end, (folder / "error.log").read_text()
             time.sleep(0.02)
-        yield f"http://127.0.0.1:{port}"
+        yield
     finally:
         process.terminate()
         process.wait(30)
+
+
+def free_port() -> int:
+    """A port on which nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    return port

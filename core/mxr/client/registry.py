@@ -21,7 +21,6 @@ from mxr.errors import (
     Json,
     MxrError,
     NotARegistryError,
-    TemporaryError,
     UnauthenticatedError,
     UnreachableError,
     UsageError,
@@ -36,6 +35,7 @@ from mxr.util.hashing import CHUNK
 from .command_hints import command_hint
 from .credentials import Credentials
 from .pools import new_pool
+from .proxy_replies import proxy_error
 from .redirects import PLAIN, RedirectHost, returned_connection
 from .reply_limits import MAX_ERROR, MAX_REPLY, MAX_VALUES, MIN_RATE, REPLY_SECONDS, shut_down_after
 from .retry import ONCE, REQUEST, RetryPolicy, retry
@@ -462,10 +462,11 @@ class Client:
             document: Any = codec.parse(self._read(reply, MAX_ERROR), "The reply")
         except MxrError:
             document = None
-        error = from_json(document, status=reply.status)
-        # A registry whose database does not answer cannot say which one it is. A proxy may have sent what is temporary.
-        if not (self.identity or has_error(document) or isinstance(error, TemporaryError)):
-            return self._foreign(reply)
+        # A registry whose database does not answer cannot say which one it is.
+        if self.identity or has_error(document):
+            error = from_json(document, status=reply.status)
+        else:
+            error = proxy_error(reply.status, reply.headers.get("server", "")) or self._foreign(reply)
         error.retry_after = _retry_after(reply)
         error.hint = command_hint(error) or error.hint
         if isinstance(error, UnauthenticatedError):

@@ -23,6 +23,7 @@ from .limits import RequestLimits
 from .retention import RetentionRules
 
 HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]{0,252}[a-z0-9_])?")
+ROOT_PATH = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9_.~-]{1,200}){1,16}", re.ASCII)
 
 
 def check_host_names(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -30,6 +31,14 @@ def check_host_names(names: tuple[str, ...]) -> tuple[str, ...]:
     found = tuple(name.strip().lower().rstrip(".") for name in names)
     if not all(HOST_NAME.fullmatch(name) for name in found):
         raise ValueError("names of hosts without scheme, port and wildcard, such as registry.example.com")
+    return found
+
+
+def check_root_path(path: str) -> str:
+    """Return a path without the slash at its end. Raises `ValueError` with what is expected."""
+    found = path.removesuffix("/")
+    if found and not ROOT_PATH.fullmatch(found):
+        raise ValueError("a path of letters, digits and any of _.~- that begins with a slash, such as /mxr")
     return found
 
 
@@ -75,6 +84,13 @@ class ServeSettings:
         "Addresses or networks of proxies whose X-Forwarded-For is believed.",
         check=check_networks,
         option="--trusted-proxies",
+    )
+    root_path: str = setting(
+        "",
+        "The path of a proxy below which clients reach this registry, such as /mxr. The proxy may remove it or pass it "
+        "on.",
+        check=check_root_path,
+        option="--root-path",
     )
     tls_cert: Path | None = setting(
         None,
@@ -142,6 +158,7 @@ class RegistrySettings:
     tls_key: Path | None = None
     allowed_hosts: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
+    root_path: str = ""
     serve: str = BUILT_ONLY
     limits: RequestLimits = field(default_factory=RequestLimits)
     s3: S3Settings = field(default_factory=S3Settings)
@@ -175,6 +192,7 @@ class RegistrySettings:
             tls_key=served.tls_key,
             allowed_hosts=served.allowed_hosts,
             trusted_proxies=served.trusted_proxies,
+            root_path=served.root_path,
             limits=values.table("limits"),
             s3=values.table("s3"),
             rules=values.table("work", pools=declared_pools(values.lists.get("pools", ()), values.file)),

@@ -83,8 +83,11 @@ def problem_schema() -> dict[str, Any]:
     }
 
 
-def openapi_document(app: FastAPI) -> dict[str, Any]:
-    """Return the document of an application, which has all its routes by now."""
+def openapi_document(app: FastAPI, root_path: str = "") -> dict[str, Any]:
+    """Return the document of an application, which has all its routes by now.
+
+    `root_path`: the path of a proxy below which clients reach it.
+    """
     document = get_openapi(
         title=app.title,
         version=app.version,
@@ -92,6 +95,7 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
         summary=app.description,
         description=DESCRIPTION,
         routes=app.routes,
+        servers=[{"url": root_path}] if root_path else None,
         tags=[{"name": name, "description": text} for name, text in TAGS.items()],
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
     )

@@ -1,0 +1,63 @@
+"""Programs that a test runs as they are: those of the machine, or Debian's, unpacked into .venv/tools."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from paths import ROOT
+
+TOOLS = ROOT / ".venv" / "tools"
+IN_CI = os.environ.get("CI", "") not in ("", "0", "false")
+
+
+def missing(reason: str) -> NoReturn:
+    """Skip the test for want of a tool; where CI is set, fail."""
+    if IN_CI:
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def program(name: str, package: str) -> str:
+    """The path of a program of the machine, or of this Debian package, which is not installed for it.
+
+    Its libraries must be on the machine.
+    """
+    found = shutil.which(name) or shutil.which(f"/usr/sbin/{name}")
+    return found or _unpacked(name, package)
+
+
+def _unpacked(name: str, package: str) -> str:
+    folder = TOOLS / package
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (found := _in(folder, name)):
+            _unpack(folder, package)
+            found = _in(folder, name)
+    if not found:
+        missing(f"The Debian package {package} has no program {name}.")
+    return found
+
+
+def _in(folder: Path, name: str) -> str | None:
+    return shutil.which(name, path=f"{folder}/usr/bin:{folder}/usr/sbin")
+
+
+def _unpack(folder: Path, package: str) -> None:
+    apt, dpkg = shutil.which("apt-get"), shutil.which("dpkg")
+    if apt is None or dpkg is None:
+        missing(f"Install {package}: this machine has no apt-get to download it with.")
+    error = ""
+    for words in (("download", package), ("update", "-qq"), ("download", package)):
+        done = subprocess.run([apt, *words], cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+        error = done.stderr
+        if packages := list(folder.glob("*.deb")):
+            subprocess.run([dpkg, "-x", str(packages[0]), str(folder)], check=True, timeout=60)
+            return
+    missing(f"{package} cannot be downloaded: {error[-300:]}")

@@ -61,3 +61,20 @@ def _unpack(folder: Path, package: str) -> None:
             subprocess.run([dpkg, "-x", str(packages[0]), str(folder)], check=True, timeout=60)
             return
     missing(f"{package} cannot be downloaded: {error[-300:]}")
+
+
+def installed(*packages: str) -> None:
+    """Have the programs of these packages, each of which is called like its package, on the machine.
+
+    Where CI is set and this is root, they are installed; elsewhere the test is skipped.
+    """
+    wanted = [each for each in packages if shutil.which(each) is None]
+    if not wanted:
+        return
+    apt = shutil.which("apt-get")
+    if os.geteuid() != 0 or apt is None or not IN_CI:
+        missing(f"Install {' and '.join(wanted)}, and run the tests as root.")
+    for words in (("update", "-qq"), ("install", "-y", "-qq", "--no-install-recommends", *wanted)):
+        done = subprocess.run([apt, *words], capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode != 0:
+        missing(f"{' and '.join(wanted)} cannot be installed: {done.stderr[-300:]}")

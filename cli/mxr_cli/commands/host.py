@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 
 from mxr.artifact.target import userland
@@ -16,13 +18,25 @@ from mxr_cli.output import echo, note, print_json
     metavar="FILE",
     help="Combine the toolchain recorded in FILE with the GPUs of this host [env: MXR_HOST].",
 )
+@click.option(
+    "--node-labels",
+    is_flag=True,
+    help="Print the labels of a Kubernetes node for all GPUs of this host, as `kubectl label` and Node Feature "
+    "Discovery take them.",
+)
 @local
-def host(session: Session) -> None:
+def host(session: Session, node_labels: bool) -> None:
     """Show the GPUs, ROCm and MIGraphX of this host, and how each fact was found.
 
     The command reads files and runs tools. It never imports migraphx and never opens the GPU. To use the facts of a
     serving image elsewhere, record them in the image with `mxr host --json > host.json`, then pass --host host.json.
+
+    \b
+      kubectl label node NODE $(mxr host --node-labels)
     """
+    if node_labels:
+        print_labels(replace(session, whole_node=True))
+        return
     found = session.host()
     if session.as_json:
         print_json(found.to_json())
@@ -43,3 +57,19 @@ def host(session: Session) -> None:
         echo(f"  {fact}: {source}")
     for line in found.notes:
         note(f"mxr: {line}")
+
+
+def print_labels(session: Session) -> None:
+    """Print the labels of this node, one on each line."""
+    from mxr.host_facts.node_labels import node_labels
+
+    labels, differing = node_labels(session.host().targets)
+    if session.as_json:
+        print_json(labels)
+    else:
+        for name, value in labels.items():
+            echo(f"{name}={value}")
+    if not labels:
+        note("mxr: no GPU found: there are no labels.")
+    if differing:
+        note(f"mxr: the GPUs of this host differ in {', '.join(differing)}, which a label of the node cannot say.")

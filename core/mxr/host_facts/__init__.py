@@ -7,6 +7,7 @@ features    sramecc, xnack, MIGraphX's count of CUs, overridden arch
 visible     GPUs that environment variables hide
 rocminfo    output of rocminfo, for what the kernel does not report
 gpus        the GPUs that a program sees
+node_labels the labels of a Kubernetes node with these GPUs
 toolchain   versions of ROCm, DTK and MIGraphX
 """
 

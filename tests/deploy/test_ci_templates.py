@@ -100,10 +100,10 @@ def test_a_template_installs_the_wheel(path: Path) -> None:
         assert shlex.split(line)[-1] in ("$MXR_WHEEL", "${MXR_WHEEL}[workers]"), line
 
 
-def test_the_kserve_image_installs_the_wheel() -> None:
+def test_the_kserve_image_is_that_of_the_client() -> None:
     text = (ROOT / "deploy" / "kserve" / "Dockerfile").read_text()
-    assert f"COPY dist/{WHEEL} /tmp/" in text
-    assert re.search(rf"pip install (--\S+ )*/tmp/{re.escape(WHEEL)} ", text)
+    assert re.search(r"^ARG BASE=mxr\n", text, re.MULTILINE) and 'ENTRYPOINT ["mxr", "kserve-init"]' in text
+    check(["mxr", "kserve-init", "mxr://sha256:0", "/mnt/models"])
 
 
 def test_jobs_of_github_need_jobs_that_exist() -> None:

@@ -390,3 +390,20 @@ def test_names_fit_whatever_the_release_is_called(release: str) -> None:
     for each in render(FULL, release):
         assert len(each["metadata"]["name"]) <= 63
         check(each, KUBERNETES[0])
+
+
+def test_the_values_of_the_page_are_taken() -> None:
+    page = (ROOT / "docs" / "kubernetes.md").read_text()
+    blocks = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    values: Object = {}
+    for each in blocks:
+        values |= yaml.safe_load(each)
+        for found in render(values):
+            check(found, KUBERNETES[0])
+    for name, value in re.findall(r"--set(?:-file)? ([\w.]+)=(\S+)", page):
+        *path, last = name.split(".")
+        at = values
+        for part in path:
+            at = at.setdefault(part, {})
+        at[last] = {"true": True}.get(value, value)
+    assert one(render(values), "DaemonSet", "mxr-cache") and one(render(values), "ScaledJob", "mxr-mi300x")

@@ -28,7 +28,7 @@ INSTALLERS = [
 
 WIDTH = 120
 UNBREAKABLE = 80
-READERS = 6
+READERS = 7
 MAX_PAGES = 3
 
 FENCE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)

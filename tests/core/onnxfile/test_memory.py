@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,24 +31,31 @@ def numbered(make: object, count: int) -> bytes:
     return b"".join(make(b"%06d" % number) for number in range(count))  # type: ignore[operator]
 
 
-ATTACKS = {
-    "nodes": graph(repeated(field(1, b""))),
-    "initializers": graph(repeated(field(5, b""))),
-    "names of initializers": graph(numbered(lambda name: field(5, field(8, name)), SIZE // 10)),
-    "inputs": graph(repeated(field(11, b""))),
-    "outputs": graph(repeated(field(12, b""))),
-    "graphs": repeated(field(7, b"")),
-    "attributes": graph(field(1, repeated(field(5, b"")))),
-    "parts of an attribute": graph(field(1, field(5, repeated(field(5, b""))))),
-    "integers of an attribute": graph(field(1, field(5, repeated(b"\x18\x01")))),
-    "numbers of types": graph(b"".join(field(5, number_field(2, number)) for number in range(SIZE // 8))),
-    "operators": graph(numbered(lambda name: field(1, field(4, name)), SIZE // 10)),
-    "names of a node": graph(field(1, repeated(field(4, b"")))),
-    "external data": graph(field(5, repeated(field(13, b"")))),
-    "locations": graph(numbered(lambda name: field(5, field(13, field(1, "location") + field(2, name))), SIZE // 30)),
-    "types of an input": graph(field(11, repeated(field(2, b"")))),
-    "shapes of an input": graph(field(11, field(2, field(1, repeated(field(2, b"")))))),
-    "dims of an input": graph(field(11, field(2, field(1, field(2, repeated(field(1, b""))))))),
+def locations(count: int) -> bytes:
+    return graph(numbered(lambda name: field(5, field(13, field(1, "location") + field(2, name))), count))
+
+
+# Made when a test runs: every test process collects this module.
+ATTACKS: dict[str, Callable[[], bytes]] = {
+    "nodes": lambda: graph(repeated(field(1, b""))),
+    "initializers": lambda: graph(repeated(field(5, b""))),
+    "names of initializers": lambda: graph(numbered(lambda name: field(5, field(8, name)), SIZE // 10)),
+    "inputs": lambda: graph(repeated(field(11, b""))),
+    "outputs": lambda: graph(repeated(field(12, b""))),
+    "graphs": lambda: repeated(field(7, b"")),
+    "attributes": lambda: graph(field(1, repeated(field(5, b"")))),
+    "parts of an attribute": lambda: graph(field(1, field(5, repeated(field(5, b""))))),
+    "integers of an attribute": lambda: graph(field(1, field(5, repeated(b"\x18\x01")))),
+    "numbers of types": lambda: graph(b"".join(field(5, number_field(2, number)) for number in range(SIZE // 8))),
+    "operators": lambda: graph(numbered(lambda name: field(1, field(4, name)), SIZE // 10)),
+    "names of a node": lambda: graph(field(1, repeated(field(4, b"")))),
+    "external data": lambda: graph(field(5, repeated(field(13, b"")))),
+    "locations": lambda: graph(
+        numbered(lambda name: field(5, field(13, field(1, "location") + field(2, name))), SIZE // 30)
+    ),
+    "types of an input": lambda: graph(field(11, repeated(field(2, b"")))),
+    "shapes of an input": lambda: graph(field(11, field(2, field(1, repeated(field(2, b"")))))),
+    "dims of an input": lambda: graph(field(11, field(2, field(1, field(2, repeated(field(1, b""))))))),
 }
 
 PROBE = """
@@ -72,7 +80,7 @@ for path in sys.argv[1:]:
 @pytest.mark.parametrize("name", ATTACKS)
 def test_memory_is_at_most_20_times_the_file(tmp_path: Path, name: str) -> None:
     path = tmp_path / "m.onnx"
-    path.write_bytes(ATTACKS[name])
+    path.write_bytes(ATTACKS[name]())
     done = subprocess.run([sys.executable, "-c", PROBE, path], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 20 * path.stat().st_size
 
@@ -80,17 +88,19 @@ def test_memory_is_at_most_20_times_the_file(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (graph(field(1, b"") * (MAX_MESSAGES + 1)), f"more than {MAX_MESSAGES} nodes"),
-        (graph(field(11, b"") * (MAX_VALUES + 1)), f"more than {MAX_VALUES} inputs"),
-        (graph(b"") * (MAX_PARTS + 1), f"more than {MAX_PARTS} parts"),
-        (graph(numbered(lambda name: field(1, field(4, name)), MAX_OPERATORS + 1)), "different operators"),
+        (lambda: graph(field(1, b"") * (MAX_MESSAGES + 1)), f"more than {MAX_MESSAGES} nodes"),
+        (lambda: graph(field(11, b"") * (MAX_VALUES + 1)), f"more than {MAX_VALUES} inputs"),
+        (lambda: graph(b"") * (MAX_PARTS + 1), f"more than {MAX_PARTS} parts"),
+        (lambda: graph(numbered(lambda name: field(1, field(4, name)), MAX_OPERATORS + 1)), "different operators"),
         (
-            graph(numbered(lambda name: field(5, field(13, field(1, "location") + field(2, name))), MAX_LOCATIONS + 1)),
+            lambda: graph(
+                numbered(lambda name: field(5, field(13, field(1, "location") + field(2, name))), MAX_LOCATIONS + 1)
+            ),
             "locations of external data",
         ),
     ],
 )
-def test_what_is_beyond_a_bound_is_said(tmp_path: Path, content: bytes, says: str) -> None:
-    (tmp_path / "m.onnx").write_bytes(content)
+def test_what_is_beyond_a_bound_is_said(tmp_path: Path, content: Callable[[], bytes], says: str) -> None:
+    (tmp_path / "m.onnx").write_bytes(content())
     with pytest.raises(DamagedError, match=says):
         read_model(tmp_path / "m.onnx")

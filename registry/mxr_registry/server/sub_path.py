@@ -17,7 +17,6 @@ class SubPath:
     def __init__(self, app: App, root: str) -> None:
         self.app = app
         self._root = root
-        self._raw = root.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection."""
@@ -26,8 +25,7 @@ class SubPath:
             return
         path: str = scope["path"]
         if path.startswith(f"{self._root}/"):
-            raw: bytes = scope["raw_path"]
-            scope = {**scope, "path": path[len(self._root) :], "raw_path": raw.removeprefix(self._raw)}
+            scope = {**scope, "path": path.removeprefix(self._root)}
 
         async def send_below(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -39,4 +37,4 @@ class SubPath:
     def _below(self, name: bytes, value: bytes) -> tuple[bytes, bytes]:
         """A header of the reply. A redirect to a signed URL has another host, and stays as it is."""
         own = name.lower() == LOCATION and value.startswith(b"/")
-        return name, self._raw + value if own else value
+        return name, self._root.encode() + value if own else value

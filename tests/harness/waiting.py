@@ -87,13 +87,14 @@ class PendingRequest:
 def requests_read(*pending: PendingRequest, seconds: float = 60.0) -> None:
     """Wait until the servers have read all of these requests: accepted their connections, and left nothing in a queue.
 
-    What a server does next is not known; a later request whose reply came is a sign that it went on.
+    One that was answered was read. What a server does next is not known; a later request whose reply came is a sign
+    that it went on.
     """
-    wanted = {(each.client_port, each.server_port) for each in pending}
+    wanted = [(each, (each.client_port, each.server_port), (each.server_port, each.client_port)) for each in pending]
 
     def read() -> bool:
         empty = _established_without_data()
-        return all((client, server) in empty and (server, client) in empty for client, server in wanted)
+        return all(each.answered or (one in empty and other in empty) for each, one, other in wanted)
 
     until(read, seconds)
 

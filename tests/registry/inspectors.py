@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from harness.waiting import until
+from harness.waiting import PendingRequest, until
 
 
 def children(pid: int) -> list[int]:
@@ -35,3 +37,18 @@ class StoppedInspectors:
     def __exit__(self, *_: object) -> None:
         for each in self.stopped:
             os.kill(each, signal.SIGCONT)
+
+
+def fill(server: Any, send: Callable[[int], PendingRequest], waiting: list[PendingRequest]) -> None:
+    """Add requests to those that wait for stopped inspectors, until the registry refuses one.
+
+    On a busy machine, an inspector may end before it is stopped: its request no longer waits. `send`: sends a request
+    with this number.
+    """
+    while True:
+        each = send(len(waiting))
+        server.handled(each)
+        if each.answered:
+            assert each.reply()[0] == 429
+            return
+        waiting.append(each)

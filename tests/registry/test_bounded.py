@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.waiting import until
-from registry.inspectors import StoppedInspectors
+from harness.waiting import PendingRequest, until
+from registry.inspectors import StoppedInspectors, fill
 from registry.registry_client import HEARD, ONNX_MODEL, REF, gpu_key, ref_key
 
 from mxr.artifact.attributes import Request
@@ -148,12 +148,17 @@ def test_publications_do_not_stop_other_requests(start: Any) -> None:
     def publication(number: int) -> dict[str, Any]:
         return {"key": ref_key(f"sha256:{number:064x}"), "manifest": manifest}
 
-    waiting = [server.pending("POST", "/v1/artifacts", publication(number)) for number in range(62)]
+    def send(number: int) -> PendingRequest:
+        pending: PendingRequest = server.pending("POST", "/v1/artifacts", publication(number))
+        return pending
+
+    waiting = [send(number) for number in range(62)]
     with StoppedInspectors(server.process.pid, 2):
         server.handled(*waiting)
+        fill(server, send, waiting)
         assert server.call("GET", "/readyz")[0] == 200
         assert server.call("POST", "/v1/resolve", {"key": ref_key(ONNX_MODEL), "constraints": {}})[0] == 404
-        refused = server.request("POST", "/v1/artifacts", publication(99))
+        refused = server.request("POST", "/v1/artifacts", publication(999))
         assert (refused.status, refused.headers["retry-after"]) == (429, "5")
     assert {each.reply()[0] for each in waiting} == {201}
 

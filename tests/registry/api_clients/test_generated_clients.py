@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 from harness.tokens import token_for
+from harness.waiting import PendingRequest
 from registry.api_clients.generated import python_client, typescript_client
-from registry.inspectors import StoppedInspectors
+from registry.inspectors import StoppedInspectors, fill
 from registry.one_job import OneJob
 from registry.registry_client import GFX908, ONNX, ONNX_MODEL, gpu_key
 from servers.faulty import Cut, Faulty
@@ -79,10 +80,16 @@ def test_a_registry_that_checks_enough_for_a_client_says_when_to_come_again(
 ) -> None:
     server = start(config="[limits]\ninspections = 3\ninspections_waiting = 80\n")
     manifest = server.manifest(GFX908)
-    keys = [gpu_key(f"sha256:{number:064x}") for number in range(62)]
-    waiting = [server.pending("POST", "/v1/artifacts", {"key": key, "manifest": manifest, **FACTS}) for key in keys]
+
+    def send(number: int) -> PendingRequest:
+        body = {"key": gpu_key(f"sha256:{number:064x}"), "manifest": manifest, **FACTS}
+        pending: PendingRequest = server.pending("POST", "/v1/artifacts", body)
+        return pending
+
+    waiting = [send(number) for number in range(62)]
     with StoppedInspectors(server.process.pid, 2):
         server.handled(*waiting)
+        fill(server, send, waiting)
         refused = client("publish", server.url, files)
     assert refused == {"status": 429, "code": "too_many_requests", "retry": True, "after": "5"}
     assert {each.reply()[0] for each in waiting} == {201}

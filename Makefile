@@ -23,7 +23,10 @@ setup: $(READY) ## Make the environment in .venv
 demo: $(READY) ## Publish, fetch, be refused, fetch offline, compile: the main job on real files
 	@$(BIN)/python examples/demo.py
 
-test: lint types imports unit ## Everything that CI runs: lint, types, import contracts, all tests (about 8 minutes on 2 cores)
+test: lint ## Everything that CI runs: lint, types, import contracts, all tests (about 10 minutes on 2 cores)
+	@$(MAKE) --no-print-directory -j2 checks unit
+
+checks: types imports
 
 quick: lint types imports ## Lint, types, import contracts, and the tests that start no processes
 	$(PYTEST) -m "not process" tests/core tests/cli tests/docs tests/deploy
@@ -67,4 +70,4 @@ pins: ## Renew constraints.txt from the newest versions that fit pyproject.toml
 	$(VENV)/pins/bin/python -m pip freeze --exclude-editable > constraints.txt
 	rm -rf $(VENV)/pins
 
-.PHONY: help setup demo test quick lint types imports unit soak bench bench-compare bench-details dist format pins
+.PHONY: help setup demo test checks quick lint types imports unit soak bench bench-compare bench-details dist format pins

@@ -37,7 +37,6 @@ lint: $(READY)
 
 types: $(READY)
 	$(BIN)/mypy
-	$(BIN)/mypy --python-version 3.11 --follow-imports silent bench
 
 imports: $(READY)
 	$(BIN)/lint-imports --no-cache

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
@@ -310,7 +310,8 @@ def main() -> None:
         print(each.line + ("" if options.write or known is None else f" in bench/README.md: {known:.2f}"), flush=True)
         rows.append(each)
     if options.write:
-        head = f"{datetime.now(UTC):%Y-%m-%d}, {machine()}; {rounds} pairs each, {time.monotonic() - begun:.0f} s."
+        today, seconds = datetime.now(timezone.utc), time.monotonic() - begun
+        head = f"{today:%Y-%m-%d}, {machine()}; {rounds} pairs each, {seconds:.0f} s."
         table = [
             "| what | mxr | instead | takes | ratio (spread) |",
             "|---|---|---|---|---|",

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 from harness import tokens
+from harness.scale import SOAK
 
 from .conftest import Programs
-from .stack import Host, Registry
+from .stack import STACKS, Host, Registry
 
-ON = ("embedded", "engines")
+ON = STACKS if SOAK else ("embedded",)
 
 Hosts = Callable[..., Host]
 Published = dict[str, Any]

@@ -86,12 +86,15 @@ except mxr.UsageError as problem:
 
 
 def test_more_programs_than_a_table_shows(
-    mxr: Host, model: Path, published: dict[str, Any], programs: Programs
+    mxr: Host, registry: Registry, model: Path, published: dict[str, Any]
 ) -> None:
     assert published["key"]["rocm"] == "7.2"
+    _, first = registry.call("GET", f"/v1/artifacts/{published['id']}")
+    body = {name: first[name] for name in ("manifest", "attributes")}
     for minor in range(26):
-        for flag in ("--fast-math", "--no-fast-math"):
-            push(mxr, model, programs.gfx908, "--rocm", f"6.{minor}", "--for", "python", flag)
+        for fast_math in (True, False):
+            key = first["key"] | {"rocm": f"6.{minor}", "fast_math": fast_math}
+            assert registry.call("POST", "/v1/artifacts", body | {"key": key})[0] == 201
     error = mxr("fetch", model, *ARCH, "--json", expect=2).error
     assert error["detail"] == "53 programs fit this request."
     assert len(error["context"]["candidates"]) == 50 and error["context"]["total"] == 53

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from harness.registry import PROBLEM
+from harness.scale import SOAK
 
 from .conftest import Programs
-from .stack import Host, Registry
+from .stack import STACKS, Host, Registry
 
-ON = ("embedded", "engines")
+ON = STACKS if SOAK else ("embedded",)
 
 
 def test_a_file_by_a_plain_get(registry: Registry, published: dict[str, Any], programs: Programs) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -32,11 +34,19 @@ def program(name: str, package: str) -> str:
     return found or _unpacked(name, package)
 
 
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """One test process at a time: apt-get fails where another one holds its lists."""
+    TOOLS.mkdir(parents=True, exist_ok=True)
+    with (TOOLS / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def _unpacked(name: str, package: str) -> str:
     folder = TOOLS / package
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _alone():
+        folder.mkdir(exist_ok=True)
         if not (found := _in(folder, name)):
             _unpack(folder, package)
             found = _in(folder, name)
@@ -74,7 +84,8 @@ def installed(*packages: str) -> None:
     apt = shutil.which("apt-get")
     if os.geteuid() != 0 or apt is None or not IN_CI:
         missing(f"Install {' and '.join(wanted)}, and run the tests as root.")
-    for words in (("update", "-qq"), ("install", "-y", "-qq", "--no-install-recommends", *wanted)):
-        done = subprocess.run([apt, *words], capture_output=True, text=True, timeout=300, check=False)
+    with _alone():
+        for words in (("update", "-qq"), ("install", "-y", "-qq", "--no-install-recommends", *wanted)):
+            done = subprocess.run([apt, *words], capture_output=True, text=True, timeout=300, check=False)
     if done.returncode != 0:
         missing(f"{' and '.join(wanted)} cannot be installed: {done.stderr[-300:]}")

@@ -15,7 +15,7 @@ help: ## Show this
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Development needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[registry,workers,ort,dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[registry,workers,ort,dev]'
 	touch $@
 
 setup: $(READY) ## Make the environment in .venv
@@ -23,7 +23,7 @@ setup: $(READY) ## Make the environment in .venv
 demo: $(READY) ## Publish, fetch, be refused, fetch offline, compile: the main job on real files
 	@$(BIN)/python examples/demo.py
 
-test: lint ## Everything that CI runs: lint, types, import contracts, all tests (about 10 minutes on 2 cores)
+test: lint ## Everything that CI runs: lint, types, import contracts, all tests (about 12 minutes on 2 cores)
 	@$(MAKE) --no-print-directory -j2 checks unit
 
 checks: types imports

@@ -78,7 +78,8 @@ def test_a_full_round(start: Any, client: Client, files: Path) -> None:
 def test_a_registry_that_checks_enough_for_a_client_says_when_to_come_again(
     start: Any, client: Client, files: Path
 ) -> None:
-    server = start(config="[limits]\ninspections = 3\ninspections_waiting = 80\n")
+    # One client has three of four places.
+    server = start(config="[limits]\ninspections = 3\ninspections_waiting = 1\n")
     manifest = server.manifest(GFX908)
 
     def send(number: int) -> PendingRequest:
@@ -86,7 +87,7 @@ def test_a_registry_that_checks_enough_for_a_client_says_when_to_come_again(
         pending: PendingRequest = server.pending("POST", "/v1/artifacts", body)
         return pending
 
-    waiting = [send(number) for number in range(62)]
+    waiting = [send(number) for number in range(3)]
     with StoppedInspectors(server.process.pid, 2):
         server.handled(*waiting)
         fill(server, send, waiting)

@@ -250,6 +250,7 @@ def _server(config: uvicorn.Config, app: Any, listener: socket.socket, where: st
 
     from .jobs import lease_endings
     from .routes.threads import bound_shared_threads
+    from .server.service_manager import tell_ready
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -266,6 +267,7 @@ def _server(config: uvicorn.Config, app: Any, listener: socket.socket, where: st
                 shown = f"[{host}]" if ":" in host else host
                 scheme = "https" if config.is_ssl else "http"
                 write_line(f"mxr-registry: listening on {scheme}://{shown}:{port} ({where})")
+                tell_ready(os.environ)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             # End all long polls at once; otherwise they would delay the shutdown.

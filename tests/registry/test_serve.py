@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 from harness.programs import run as run_program
-from harness.registry import PROBLEM
+from harness.registry import PROBLEM, RegistryProcess, registry_environ
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,27 @@ def test_a_reload_without_a_certificate_ends_nothing(start: Any) -> None:
     """`systemctl reload`; a terminal that closes still ends it."""
     server = start()
     server.process.send_signal(signal.SIGHUP)
+    assert server.call("GET", "/healthz")[0] == 200
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_the_service_manager_hears_that_it_serves(tmp_path: Path, abstract: bool) -> None:
+    name = f"mxr-{secrets.token_hex(8)}" if abstract else str(tmp_path / "socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(f"\0{name}" if abstract else name)
+        manager.settimeout(30)
+        server = RegistryProcess(
+            tmp_path / "data", registry_environ({"NOTIFY_SOCKET": f"@{name}" if abstract else name})
+        )
+        try:
+            assert manager.recv(100) == b"READY=1"
+        finally:
+            server.stop()
+
+
+def test_a_service_manager_that_does_not_listen_stops_nothing(tmp_path: Path) -> None:
+    server = RegistryProcess(tmp_path / "data", registry_environ({"NOTIFY_SOCKET": str(tmp_path / "none")}))
     assert server.call("GET", "/healthz")[0] == 200
     assert server.stop() == 0
 

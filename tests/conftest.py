@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
 
 import pytest
@@ -20,6 +22,12 @@ __all__ = ["own_postgresql"]
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+# NumPy's threads wait busily for work, in each of the many programs that import it: half of what its import costs.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Collecting garbage as often as usual takes a third of the time of a process that has all tests in memory.
+gc.set_threshold(50_000, 20, 20)
 
 # Property tests use the profile's number of examples. MXR_TEST_SOAK=1 selects many examples and full sizes.
 settings.register_profile("default", max_examples=25, deadline=None)

@@ -31,7 +31,9 @@ def child_environment(
     check_env(migraphx.items())
     found = {name: value for name, value in environ.items() if name in ALLOWED or name.startswith(TUNING_PREFIXES)}
     found.setdefault("PATH", DEFAULT_PATH)
-    own = {"HOME": str(folder), "TMPDIR": str(folder)}
+    # NumPy's BLAS starts a thread for each core when it is imported, which count against the limits of the child, and
+    # no child multiplies matrices with NumPy.
+    own = {"HOME": str(folder), "TMPDIR": str(folder), "OPENBLAS_NUM_THREADS": "1"}
     if problem_cache is not None:
         own["MIGRAPHX_PROBLEM_CACHE"] = str(problem_cache)
     if options:

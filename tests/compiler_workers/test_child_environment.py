@@ -41,6 +41,7 @@ def test_a_key_adds_its_variables_and_options(tmp_path: Path) -> None:
         "MIGRAPHX_PROBLEM_CACHE": str(tmp_path / "problems.json"),
         "HOME": str(tmp_path),
         "TMPDIR": str(tmp_path),
+        "OPENBLAS_NUM_THREADS": "1",
     }
 
 

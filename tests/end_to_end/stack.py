@@ -139,6 +139,15 @@ class Host:
             text=True,
         )
 
+    def get(self, path: str) -> Any:
+        """The JSON that the registry answers: for what is asked again and again until it changes.
+
+        A program for each question would keep a core busy that the programs under test need.
+        """
+        reply = urllib3.request("GET", self.url + path, headers=tokens.authorization(self.url), timeout=PATIENCE)
+        assert reply.status == 200, reply.data
+        return reply.json()
+
     def python(self, code: str, *words: object, expect: int = 0) -> Done:
         """Runs a Python program on this host, with these arguments."""
         done = subprocess.run(

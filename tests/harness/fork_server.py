@@ -36,11 +36,17 @@ from typing import Any
 PROGRAMS = {"mxr": "mxr_cli.main", "mxr-registry": "mxr_registry.main", "mxr-worker": "mxr_workers.main"}
 
 PRELOADED = (
+    "alembic.command",
+    "alembic.context",
+    "alembic.op",
+    "anyio._backends._asyncio",
     "boto3.session",
     "botocore.httpsession",
     "ctypes.util",
+    "encodings.idna",
     "httptools",
     "importlib.metadata",
+    "mxr_migrations",
     "psycopg",
     "psycopg_binary",
     "sqlalchemy.dialects.postgresql.psycopg",

@@ -158,8 +158,15 @@ def job_in(text: str) -> str:
 
 def running(mxr: Host, job: str) -> bool:
     """Whether a job is being compiled now."""
-    found = mxr("jobs", job, "--json").json
+    found = mxr.get(f"/v1/jobs/{job}")
     return bool(found["state"] == "running" and found["phase"] == "compile")
+
+
+def running_job(mxr: Host) -> str:
+    """The id of a running job, once there is one."""
+    found = eventually(lambda: mxr.get("/v1/jobs?state=running")["items"])
+    assert isinstance(found[0]["id"], str)
+    return found[0]["id"]
 
 
 def asked(mxr: Host, model: Path) -> str:
@@ -171,11 +178,6 @@ def asked(mxr: Host, model: Path) -> str:
 
 def closed(mxr: Host, job: str) -> dict[str, Any]:
     """A job once it is closed."""
-    found: dict[str, Any] = {}
-
-    def look() -> bool:
-        found.update(mxr("jobs", job, "--json").json)
-        return found["state"] not in ("queued", "running")
-
-    eventually(look)
+    eventually(lambda: mxr.get(f"/v1/jobs/{job}")["state"] not in ("queued", "running"))
+    found: dict[str, Any] = mxr("jobs", job, "--json").json
     return found

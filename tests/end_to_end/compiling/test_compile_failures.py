@@ -9,7 +9,7 @@ import pytest
 from end_to_end.stack import Host, Registry, finish
 from harness.scale import crowd as crowd_size
 
-from .conftest import GPU, PATIENCE, REF, RULES, Worker, crowd, eventually, running
+from .conftest import GPU, PATIENCE, REF, RULES, Worker, crowd, eventually, running, running_job
 
 PROCESSES, THREADS = 4, crowd_size(200) // 4
 
@@ -75,15 +75,14 @@ def test_askers_with_different_constraints_share_a_compile(
     model = marked(compile=f"wait:{gate}")
     first, second, third = host("a"), host("b"), host("c")
     waiting = [first.start("fetch", model, *GPU, "--on-miss", "wait", "--json")]
-    running_now = eventually(lambda: first("jobs", "--state", "running", "--json").json["jobs"])
+    job = first.get(f"/v1/jobs/{running_job(first)}")
     waiting.append(second.start("fetch", model, *GPU, "--num-cu", 104, "--on-miss", "wait=60s", "--json"))
     third("fetch", model, *GPU, "--num-cu", 110, "--on-miss", "wait", "--json", expect=8)
     gate.touch()
     done = [finish(each) for each in waiting]
     assert [each.code for each in done] == [0, 0], done
     assert len({each.json["id"] for each in done}) == 1
-    digest = running_now[0]["digest"]
-    jobs = [each for each in first("jobs", "--json").json["jobs"] if each["digest"] == digest]
+    jobs = [each for each in first("jobs", "--json").json["jobs"] if each["digest"] == job["digest"]]
     assert [each["attempts"] for each in jobs] == [1]
     assert done[1].json["attributes"]["num_cu"] == 104
 
@@ -180,7 +179,7 @@ def test_two_registries_on_one_database(
     model = marked(compile=f"wait:{gate}")
     here, there = host("here"), host("there", second_registry.url)
     waiting = [each.start("fetch", model, *REF, "--on-miss", "wait", "--json") for each in (here, there)]
-    job = eventually(lambda: [each["id"] for each in here("jobs", "--state", "running", "--json").json["jobs"]])[0]
+    job = running_job(here)
     eventually(lambda: running(there, job))
     gate.touch()
     done = [finish(each) for each in waiting]

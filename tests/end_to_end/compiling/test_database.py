@@ -16,7 +16,7 @@ from servers.postgresql import PostgreSQL
 from servers.rows import Databases
 from servers.swift import Swift
 
-from .conftest import REF, Worker, eventually, running
+from .conftest import REF, Worker, eventually, running, running_job
 
 PUSHES = 4
 PUBLISHERS = 3
@@ -82,7 +82,7 @@ def test_restarts_under_load(
     model = marked(compile=f"wait:{gate}")
     patient = host("patient")
     waiting = patient.start("fetch", model, *REF, "--on-miss", "wait", "--json")
-    job = eventually(lambda: [each["id"] for each in patient("jobs", "--state", "running", "--json").json["jobs"]])[0]
+    job = running_job(patient)
     eventually(lambda: running(patient, job))
     urls = (registry.url, second.url)
     pushed: dict[str, Path] = {}

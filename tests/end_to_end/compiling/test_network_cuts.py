@@ -67,7 +67,7 @@ def test_cut_off_for_longer_than_the_lease(
     eventually(lambda: running(mxr, job))
     relay.cut(silent=silent)
     second = worker("second").ready()
-    eventually(lambda: mxr("jobs", job, "--json").json["worker"] == "second/ref")
+    eventually(lambda: mxr.get(f"/v1/jobs/{job}")["worker"] == "second/ref")
     gate.touch()
     assert closed(mxr, job)["state"] == "done"
     eventually(lambda: made(first))

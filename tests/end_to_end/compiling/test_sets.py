@@ -23,8 +23,7 @@ def test_missing_variants_are_compiled_together(
     mine = mxr("key", model, *REF, "--batch", "1", "--json").json["model"]
 
     def asked() -> bool:
-        jobs = mxr("jobs", "--json").json["jobs"]
-        return len([each for each in jobs if each["request"]["key"]["model"] == mine]) == 3
+        return len([each for each in mxr.get("/v1/jobs")["items"] if each["request"]["key"]["model"] == mine]) == 3
 
     eventually(asked)
     assert not folder.exists(), "all are asked for before the first is there"

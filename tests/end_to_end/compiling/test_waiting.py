@@ -15,7 +15,7 @@ from end_to_end.stack import Host, Registry, finish
 from harness.scale import crowd as crowd_size
 from paths import DATA
 
-from .conftest import PATIENCE, REF, Worker, crowd, eventually, job_in, running, worker_environ
+from .conftest import PATIENCE, REF, Worker, crowd, eventually, job_in, running, running_job, worker_environ
 
 CLIENTS = 20
 CROWD = crowd_size(50)
@@ -86,7 +86,7 @@ def test_a_limited_wait_ends_though_the_last_worker_left(
     """Its job is handed back and stays queued; who waits ends with 4, and is told which worker would be needed."""
     one = worker("one").ready()
     waiting = mxr.start("fetch", marked(compile=f"wait:{gate}"), *REF, "--on-miss", "wait=6s", "--json")
-    eventually(lambda: mxr("jobs", "--state", "running", "--json").json["jobs"])
+    running_job(mxr)
     assert one.end() == 0
     done = finish(waiting)
     assert done.code == 4, done
@@ -133,7 +133,7 @@ def test_the_registry_is_killed_while_many_wait(
     model, before = marked(compile=f"wait:{gate}"), registry.requests("POST /v1/jobs HTTP")
     waiting = mxr.start("fetch", model, *REF, "--on-miss", "wait", "--json")
     many = crowd(mxr, model, tmp_path / "crowd", CROWD - 1)
-    job = eventually(lambda: [each["id"] for each in mxr("jobs", "--state", "running", "--json").json["jobs"]])[0]
+    job = running_job(mxr)
     eventually(lambda: running(mxr, job))
     eventually(lambda: registry.requests("POST /v1/jobs HTTP") >= before + CROWD)
     registry.kill9()
@@ -153,7 +153,7 @@ def test_the_registry_is_away_for_longer_than_a_lease(
     worker("one").ready()
     model = marked(compile=f"wait:{gate}")
     waiting = mxr.start("fetch", model, *REF, "--on-miss", "wait", "--json")
-    job = eventually(lambda: [each["id"] for each in mxr("jobs", "--state", "running", "--json").json["jobs"]])[0]
+    job = running_job(mxr)
     eventually(lambda: running(mxr, job))
     worker("two").ready()
     registry.kill9()

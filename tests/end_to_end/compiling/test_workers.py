@@ -44,7 +44,7 @@ def test_a_frozen_worker_cannot_finish_over_its_successor(
     eventually(lambda: running(mxr, job))
     first.send(signal.SIGSTOP)
     worker("second").ready()
-    eventually(lambda: mxr("jobs", job, "--json").json["worker"] == "second/ref")
+    eventually(lambda: mxr.get(f"/v1/jobs/{job}")["worker"] == "second/ref")
     gate.touch()
     found = closed(mxr, job)
     assert (found["state"], found["attempts"]) == ("done", 2)

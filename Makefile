@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 COMPILED := $(VENV)/.compiled
+# The pip of Python 3.11 takes twice as long to install this.
+PIP := pip==26.3
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 # Test processes at once. Many tests wait for an event, so there are more of them than cores.
 JOBS ?= 4
 PYTEST := $(BIN)/pytest -q -n $(JOBS) --dist worksteal
@@ -16,7 +19,8 @@ help: ## Show this
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Development needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[registry,workers,ort,dev]'
+	$(PIP_INSTALL) $(PIP)
+	$(PIP_INSTALL) -c constraints.txt -e '.[registry,workers,ort,dev]'
 	touch $@
 
 setup: $(READY) ## Make the environment in .venv

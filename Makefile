@@ -21,6 +21,8 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) $(PIP)
 	$(PIP_INSTALL) -c constraints.txt -e '.[registry,workers,ort,dev]'
+	@# A line that each of the thousands of interpreters of a run would execute, for what Python finds by itself.
+	rm -f $(VENV)/lib/python*/site-packages/PasteDeploy-*-nspkg.pth
 	touch $@
 
 setup: $(READY) ## Make the environment in .venv

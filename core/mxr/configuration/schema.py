@@ -8,6 +8,7 @@ top of the file.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import types
 from collections.abc import Callable, Mapping
@@ -160,6 +161,7 @@ class Setting:
         return value if isinstance(value, (bool, int, float, str)) else str(value)
 
 
+@functools.cache
 def settings_of(table: str, kind: type) -> tuple[Setting, ...]:
     """Return the settings of a table: the fields of its dataclass that `setting` made."""
     hints = get_type_hints(kind)

@@ -8,6 +8,7 @@ import signal
 
 import pytest
 from doubles.ort_migraphx import Judge, NoJudge, seat
+from harness.folders import MEMORY, in_memory
 from harness.programs import ForkServer
 from harness.scale import SOAK
 from hypothesis import settings
@@ -28,6 +29,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Collecting garbage as often as usual takes a third of the time of a process that has all tests in memory.
 gc.set_threshold(50_000, 20, 20)
+
+# The tests write some GB and call fsync often, which takes time on a disk.
+if not SOAK and in_memory():
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 # Property tests use the profile's number of examples. MXR_TEST_SOAK=1 selects many examples and full sizes.
 settings.register_profile("default", max_examples=25, deadline=None)

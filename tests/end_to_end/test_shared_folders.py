@@ -138,10 +138,9 @@ def test_a_folder_is_checked_for_a_gpu(
 def test_a_folder_with_a_thousand_files_of_others(mxr: Host, programs: Programs, tmp_path: Path) -> None:
     folder = tmp_path / "cache"
     folder.mkdir()
-    for number in range(1000):
-        os.link(programs.gfx908, folder / f"21000-{number:x}.mxr") if number else shutil.copy(
-            programs.gfx908, folder / "21000-0.mxr"
-        )
+    first = shutil.copy(programs.gfx908, folder / "21000-0.mxr")
+    for number in range(1, 1000):
+        os.link(first, folder / f"21000-{number:x}.mxr")
     assert len(mxr("check", folder, "--arch", "gfx908", "--json").json["files"]) == 1000
 
 

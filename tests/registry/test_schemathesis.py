@@ -20,7 +20,7 @@ from paths import ROOT
 PROGRAM = Path(sysconfig.get_path("scripts"), "schemathesis")
 CONFIG = ROOT / "tests" / "registry" / "schemathesis.toml"
 
-EXAMPLES, SECONDS = (200, 900) if SOAK else (2, 30)
+EXAMPLES, SECONDS = (200, 900) if SOAK else (2, 20)
 ALL, FEW = "examples,coverage,fuzzing,stateful", "coverage"
 
 AUTH = """

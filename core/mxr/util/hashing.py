@@ -195,11 +195,11 @@ def wait_until_settled(path: Path) -> os.stat_result | None:
 def has_writer(path: Path, status: os.stat_result) -> bool:
     """Return whether a process may change this file without a new time stamp: it has the file open or mapped to write.
 
-    A page of a mapping gets its time stamp when it is first written to, and not at later writes. Ask before the file is
-    read: whoever opens it later leaves a time stamp that differs from that of `status`, if the file was settled. True
-    also if the file at `path` is not the one of `status`. False where the kernel gives no lease: for a file of another
-    user (without CAP_LEASE), on network file systems and on overlayfs. Source: fcntl(2), F_SETLEASE; the time stamps of
-    mappings: mmap(2), MAP_SHARED.
+    A page of a mapping gets its time stamp when it is first written to, and not at later writes; on tmpfs never. Ask
+    before the file is read: whoever opens it later leaves a time stamp that differs from that of `status`, if the file
+    was settled. True also if the file at `path` is not the one of `status`. False where the kernel gives no lease: for
+    a file of another user (without CAP_LEASE), on network file systems and on overlayfs. Source: fcntl(2), F_SETLEASE;
+    the time stamps of mappings: mmap(2), MAP_SHARED.
     """
     import fcntl
     import signal

@@ -35,7 +35,7 @@ $(COMPILED): $(READY)
 demo: $(READY) ## Publish, fetch, be refused, fetch offline, compile: the main job on real files
 	@$(BIN)/python examples/demo.py
 
-test: lint ## Everything that CI runs: lint, types, import contracts, all tests (about 11 minutes on 2 cores)
+test: lint ## Everything that CI runs: lint, types, import contracts, all tests (under 12 minutes on 2 cores)
 	@$(MAKE) --no-print-directory -j2 checks unit
 
 checks: types imports

@@ -27,7 +27,8 @@ $(READY): pyproject.toml constraints.txt
 
 setup: $(READY) ## Make the environment in .venv
 
-# In a new environment nothing has bytecode yet. One process makes it, before several would all do so.
+# In a new environment nothing has bytecode yet. One process makes it, before several would all do so. What cannot be
+# collected is told by the run.
 $(COMPILED): $(READY)
 	$(BIN)/pytest -qq --collect-only > /dev/null || true
 	touch $@

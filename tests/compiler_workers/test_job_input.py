@@ -39,8 +39,7 @@ def lease(folder: Path, onnx: bytes, **external: bytes) -> Lease:
 def test_a_model_that_reads_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "spool").mkdir()
     (tmp_path / "secret").write_bytes(b"token")
-    # Each is read in a process of its own; other targets are the subject of the tests of the reader.
-    for what, onnx in attacks(targets=("/proc/self/environ", "../secret")):
+    for what, onnx in attacks():
         with pytest.raises(RefusedInput):
             check_model(tmp_path / "spool", lease(tmp_path / "spool", onnx, **{"w.bin": bytes(16)}))
             pytest.fail(what)

@@ -199,8 +199,8 @@ def demand_leases(folder: Path) -> None:
 
 @pytest.fixture
 def disk() -> Iterator[Path]:
-    """A folder on a disk: on tmpfs, no write to a mapping changes a time stamp."""
-    with tempfile.TemporaryDirectory() as folder:
+    """A folder on a disk: on tmpfs, which /tmp may be, too, no write to a mapping changes a time stamp."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         yield Path(folder)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from doubles.ort_migraphx import Judge, NoJudge, seat
@@ -13,6 +15,7 @@ from harness.programs import ForkServer
 from harness.scale import SOAK
 from hypothesis import settings
 from paths import TESTS
+from servers.mounts import folder_on_disk
 from servers.postgresql import PostgreSQLServer, own_postgresql
 from servers.shared import SharedServers, shared_postgresql, shared_s3
 from servers.swift import Bucket, S3Server
@@ -103,6 +106,13 @@ def judge(pytestconfig: pytest.Config) -> Judge:
         return seat(cache.mkdir("ort_migraphx"))
     except NoJudge as reason:
         pytest.fail(f"ONNX Runtime's provider cannot be installed: {reason}")
+
+
+@pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """A folder where digests of files are remembered."""
+    with folder_on_disk() as folder:
+        yield folder
 
 
 @pytest.fixture

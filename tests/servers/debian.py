@@ -25,13 +25,23 @@ def missing(reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
-def program(name: str, package: str) -> str:
+def program(name: str, package: str, *libraries: str) -> str:
     """The path of a program of the machine, or of this Debian package, which is not installed for it.
 
-    Its libraries must be on the machine.
+    Its libraries must be on the machine, or in the packages `libraries`: then run it with `environ`.
     """
     found = shutil.which(name) or shutil.which(f"/usr/sbin/{name}")
-    return found or _unpacked(name, package)
+    return found or _unpacked(name, package, libraries)
+
+
+def environ(tool: str) -> dict[str, str]:
+    """The environment in which an unpacked program finds the libraries beside it."""
+    folders = Path(tool).parents[2].glob("**/lib/*-linux-gnu")
+    return (
+        {**os.environ, "LD_LIBRARY_PATH": ":".join(map(str, folders))}
+        if TOOLS in Path(tool).parents
+        else {**os.environ}
+    )
 
 
 @contextlib.contextmanager
@@ -43,12 +53,13 @@ def _alone() -> Iterator[None]:
         yield
 
 
-def _unpacked(name: str, package: str) -> str:
+def _unpacked(name: str, package: str, libraries: tuple[str, ...]) -> str:
     folder = TOOLS / package
     with _alone():
         folder.mkdir(exist_ok=True)
         if not (found := _in(folder, name)):
-            _unpack(folder, package)
+            for each in (*libraries, package):
+                _unpack(folder, each)
             found = _in(folder, name)
     if not found:
         missing(f"The Debian package {package} has no program {name}.")
@@ -67,7 +78,7 @@ def _unpack(folder: Path, package: str) -> None:
     for words in (("download", package), ("update", "-qq"), ("download", package)):
         done = subprocess.run([apt, *words], cwd=folder, capture_output=True, text=True, timeout=120, check=False)
         error = done.stderr
-        if packages := list(folder.glob("*.deb")):
+        if packages := list(folder.glob(f"{package}_*.deb")):
             subprocess.run([dpkg, "-x", str(packages[0]), str(folder)], check=True, timeout=60)
             return
     missing(f"{package} cannot be downloaded: {error[-300:]}")

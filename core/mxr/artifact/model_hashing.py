@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from mxr.errors import TemporaryError, UsageError
 from mxr.util.frozen import dataclass
-from mxr.util.hashing import StatMemo, has_writer, hash_chunks, identity, is_settled, read_chunks
+from mxr.util.hashing import FileStamp, StatMemo, file_changed, has_writer, hash_chunks, is_settled, read_chunks
 
 from .model_files import PIECE, ModelFiles, PiecedFile
 
@@ -31,11 +31,11 @@ External: TypeAlias = Sequence[tuple[str, Path]]
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file of the model with its status before the reading. `name` is empty for the ONNX file."""
+    """A file of the model with its stamp before the reading. `name` is empty for the ONNX file."""
 
     name: str
     path: Path
-    status: os.stat_result
+    stamp: FileStamp
 
 
 def model_identity(onnx_path: Path, external: External, memo: StatMemo | None = None) -> str:
@@ -45,15 +45,15 @@ def model_identity(onnx_path: Path, external: External, memo: StatMemo | None = 
     during the reading.
     """
     started, files = time.time_ns(), _opened(onnx_path, external)
-    parts = [[file.name, *identity(file.status)] for file in files[1:]]
+    parts = [[file.name, *file.stamp] for file in files[1:]]
     kind = "model:" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-    settled = memo is not None and all(is_settled(file.status, started) for file in files)
-    known = memo.get(files[0].status, kind) if memo is not None and settled else None
+    settled = memo is not None and all(file.stamp.trusted and is_settled(file.stamp, started) for file in files)
+    known = memo.get(files[0].stamp, kind) if memo is not None and settled else None
     if known is None:
-        unwritten = settled and not any(has_writer(file.path, file.status) for file in files)
+        unwritten = settled and not any(has_writer(file.path, file.stamp) for file in files)
         known = _hash_all(files).model
         if memo is not None and unwritten:
-            memo.put(files[0].status, {kind: known}, started_ns=started)
+            memo.put(files[0].stamp, {kind: known}, started_ns=started)
     return known
 
 
@@ -66,26 +66,26 @@ def _opened(onnx_path: Path, external: External) -> list[_File]:
     """Return the ONNX file, then the external files in the order of the identity."""
     by_name = sorted(dict(external).items(), key=lambda item: item[0].encode())
     try:
-        return [_File(name, path, path.stat()) for name, path in [("", onnx_path), *by_name]]
+        return [_File(name, path, FileStamp.of(path)) for name, path in [("", onnx_path), *by_name]]
     except OSError as error:
         raise _unreadable(error) from None
 
 
 def _hash_all(files: Sequence[_File]) -> ModelFiles:
-    pieces = [["" for _ in range(0, file.status.st_size, PIECE)] for file in files]
+    pieces = [["" for _ in range(0, file.stamp.size, PIECE)] for file in files]
     parts = iter([(at, index) for at, row in enumerate(pieces) for index in range(len(row))])
     pool = _HashPool(files, pieces, parts)
     try:
         pool.run(min(threads(), sum(map(len, pieces))))
         # The first file can change while the last one is read; an empty file was not read at all.
         for file in files:
-            if identity(file.path.stat()) != identity(file.status):
-                raise _changed(file.path)
-            if not file.status.st_size:
+            if FileStamp.of(file.path) != file.stamp:
+                raise file_changed(file.path)
+            if not file.stamp.size:
                 file.path.open("rb").close()
     except OSError as error:
         raise _unreadable(error) from None
-    onnx, *external = (PiecedFile(file.status.st_size, tuple(row)) for file, row in zip(files, pieces, strict=True))
+    onnx, *external = (PiecedFile(file.stamp.size, tuple(row)) for file, row in zip(files, pieces, strict=True))
     return ModelFiles(onnx, tuple((file.name, each) for file, each in zip(files[1:], external, strict=True)))
 
 
@@ -130,22 +130,16 @@ class _HashPool:
 
 def _hash_piece(file: _File, index: int, buffer: memoryview) -> str:
     offset = index * PIECE
-    length = min(PIECE, file.status.st_size - offset)
+    length = min(PIECE, file.stamp.size - offset)
     digest = hashlib.sha256()
     with file.path.open("rb", buffering=0) as opened:
         descriptor = opened.fileno()
-        if identity(os.fstat(descriptor)) != identity(file.status):
-            raise _changed(file.path)
+        if FileStamp.of(descriptor) != file.stamp:
+            raise file_changed(file.path)
         size = hash_chunks(read_chunks(descriptor, offset, length, buffer=buffer), digest)
-        if size != length or identity(os.fstat(descriptor)) != identity(file.status):
-            raise _changed(file.path)
+        if size != length or FileStamp.of(descriptor) != file.stamp:
+            raise file_changed(file.path)
     return digest.hexdigest()
-
-
-def _changed(path: Path) -> TemporaryError:
-    return TemporaryError(
-        f"{path} changed while it was being read.", hint="Wait until the file is written, then try again."
-    )
 
 
 def _unreadable(error: OSError) -> UsageError:

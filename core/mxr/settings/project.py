@@ -22,8 +22,9 @@ FILES = (("mxr.toml", ""), ("pyproject.toml", "tool.mxr"))
 HUB_FOLDERS = ("models--", "datasets--", "spaces--")
 """How the folders of a Hugging Face cache begin. Source: huggingface_hub, "Understand caching"."""
 
-DOWNLOAD_MARKS = (".cache/huggingface/download", ".huggingface/download")
-"""What a download into a folder leaves there. Source: huggingface_hub, _local_folder.py, and pull request 2262."""
+DOWNLOAD_MARKS = (".cache/huggingface/download", ".huggingface/download", ".msc", "._____temp")
+"""What a download into a folder leaves there. Sources: huggingface_hub, _local_folder.py, and pull request 2262;
+modelscope, hub/utils/caching.py, and hub/snapshot_download.py."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,7 @@ def find_defaults(start: Path, home: Path | None, elsewhere: tuple[str, ...]) ->
     defaults = RequestDefaults()
     files: list[Path] = []
     unused: list[str] = []
-    folders = list(_folders(start, home))
-    for folder in folders:
+    for folder in _folders(start, home):
         for name, within in FILES:
             path = folder / name
             try:
@@ -56,7 +56,7 @@ def find_defaults(start: Path, home: Path | None, elsewhere: tuple[str, ...]) ->
                 table = file.table()
                 if table is None:
                     continue
-                _refuse_download(folder, folders)
+                _refuse_download(folder)
             except UntrustedFileError as reason:
                 if not within:
                     unused.append(f"{path} is not used: {reason}")
@@ -77,12 +77,15 @@ def _folders(start: Path, home: Path | None) -> Iterator[Path]:
     yield start
 
 
-def _refuse_download(folder: Path, folders: list[Path]) -> None:
-    """Raise `UntrustedFileError` for a folder that a download brought, by the marks of the tools that download."""
+def _refuse_download(folder: Path) -> None:
+    """Raise `UntrustedFileError` for a folder that a download brought, by the marks of the tools that download.
+
+    They stand at the top of the download, which the search for settings need not reach.
+    """
     if any(part.startswith(HUB_FOLDERS) or part == ".cache" for part in folder.parts):
         raise UntrustedFileError("it came with a download, into a cache")
     for above in (folder, *folder.parents):
-        if above in folders and any((above / mark).is_dir() for mark in DOWNLOAD_MARKS):
+        if any(os.path.lexists(above / mark) for mark in DOWNLOAD_MARKS):
             raise UntrustedFileError(f"it came with a download, into {above}")
 
 

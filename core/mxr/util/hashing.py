@@ -4,8 +4,8 @@ The memo keeps one file per hashed file, in a folder that only this user can wri
 time; the digest is then computed again:
 
     <folder>/<16 hex of device and inode>.json
-        {"v": 3, "boot": id of this boot, "file": [dev, ino, size, mtime_ns, ctime_ns], "digests": {kind: digest},
-         "settled": bool, "check": hash of the rest}
+        {"v": 4, "boot": id of this boot, "file": stamp of the file, "digests": {kind: digest}, "settled": bool,
+         "check": hash of the rest}
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import hashlib
 import json
 import os
 import stat
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import xxhash
 
@@ -41,6 +42,21 @@ MAX_SETTLING = 0.1
 UNSETTLED_NS = 2_000_000_000
 """Nanoseconds for which a changed file can change again without a new time stamp (see `is_settled`)."""
 
+STAMPING = (0xEF53, 0x58465342, 0x9123683E, 0xF2F52010)
+"""The file systems where the kernel itself stamps every change: ext2 to ext4, xfs, btrfs, f2fs; as statfs(2) says them.
+
+Not images whose stamps their maker chose (squashfs, erofs, iso9660), nor what another program stamps (NFS, FUSE, 9p),
+nor overlayfs, whose lower layers can be any of these, nor tmpfs, where a write through a mapping leaves no stamp.
+Source: Linux, include/uapi/linux/magic.h; file_update_time in the page_mkwrite of each.
+"""
+
+STATX_MNT_ID, STATX_MNT_ID_UNIQUE, AT_EMPTY_PATH = 0x1000, 0x4000, 0x1000
+STATX_SIZE, STATX_MNT_ID_OFFSET = 256, 144
+"""Source: Linux, include/uapi/linux/stat.h, struct statx; include/uapi/linux/fcntl.h."""
+
+LOOP_MAJOR = 7
+"""The major number of loop devices. Source: Linux, Documentation/admin-guide/devices.txt."""
+
 MAX_DIGESTS = 16
 """Digests per file in the memo. Each set of external data that a model is hashed with takes one."""
 
@@ -48,6 +64,73 @@ Data: TypeAlias = bytes | bytearray | memoryview
 D = TypeVar("D", bound=Data)
 Sink: TypeAlias = Callable[[Data, int], object]
 Identity: TypeAlias = tuple[int, int, int, int, int]
+
+
+class FileStamp(NamedTuple):
+    """What identifies a file in its current state, with the mount through which it was reached.
+
+    Two images that are mounted one after the other at one path can agree in the first five; the mount differs. `mount`
+    is an id that is given once in a boot (Linux 6.8 and later), an id that is given again after an unmount, or 0.
+    `trusted`: the kernel stamps every change of the file, so that equal stamps mean equal bytes.
+    """
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    mount: int
+    trusted: bool
+
+    @classmethod
+    def of(cls, file: Path | int) -> FileStamp:
+        """Return the stamp of a path (a link is followed) or of an open file. OSError passes through."""
+        if not isinstance(file, int):
+            descriptor = os.open(file, getattr(os, "O_PATH", os.O_NONBLOCK) | os.O_CLOEXEC)
+            try:
+                return cls.of(descriptor)
+            finally:
+                os.close(descriptor)
+        status = os.fstat(file)
+        try:
+            mount, trusted = _mount(file, status)
+        except (AttributeError, OSError):  # not Linux
+            mount, trusted = 0, False
+        return cls(*identity(status), mount, trusted)
+
+    @property
+    def changed_ns(self) -> int:
+        """The time of the last change."""
+        return max(self.mtime_ns, self.ctime_ns)
+
+
+def _mount(descriptor: int, status: os.stat_result) -> tuple[int, bool]:
+    """Return the id of the mount of an open file, and whether the stamps of its files can be trusted."""
+    import ctypes
+
+    libc, result = _libc(), ctypes.create_string_buffer(STATX_SIZE)
+    mask = STATX_MNT_ID | STATX_MNT_ID_UNIQUE
+    if libc.statx(descriptor, b"", AT_EMPTY_PATH, mask, result):
+        return 0, False
+    given = int.from_bytes(result.raw[:4], sys.byteorder)
+    if not given & mask:
+        return 0, False
+    mount = int.from_bytes(result.raw[STATX_MNT_ID_OFFSET:][:8], sys.byteorder)
+    if libc.fstatfs(descriptor, result):
+        return mount, False
+    trusted = int.from_bytes(result.raw[: ctypes.sizeof(ctypes.c_long)], sys.byteorder) in STAMPING
+    if not given & STATX_MNT_ID_UNIQUE:
+        # An id that is given again does not tell one image of such a file system from the next one.
+        image = os.major(status.st_dev) == LOOP_MAJOR or os.fstatvfs(descriptor).f_flag & os.ST_RDONLY
+        trusted = trusted and not image
+    return mount, trusted
+
+
+@functools.cache
+def _libc() -> Any:
+    import ctypes
+
+    return ctypes.CDLL(None)
 
 
 class Hasher(Protocol):
@@ -126,31 +209,27 @@ def sha256_file(path: Path) -> str:
 
     Raises `TemporaryError` when the file changes during the reading. OSError passes through.
     """
-    return _sha256(path, path.stat())
-
-
-def _sha256(path: Path, status: os.stat_result) -> str:
     digest = hashlib.sha256()
-    _hash_file(path, status, [digest], memoryview(bytearray(BLOCK)))
-    if identity(path.stat()) != identity(status):
-        raise _changed(path)
+    _hash_file(path, FileStamp.of(path), digest)
     return digest.hexdigest()
 
 
-def _hash_file(path: Path, expected: os.stat_result, hashers: Sequence[Hasher], buffer: memoryview) -> None:
+def _hash_file(path: Path, expected: FileStamp, *hashers: Hasher) -> None:
     with path.open("rb", buffering=0) as file:
         descriptor = file.fileno()
-        if identity(os.fstat(descriptor)) != identity(expected):
-            raise _changed(path)
+        if FileStamp.of(descriptor) != expected:
+            raise file_changed(path)
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
         # One byte more than expected shows that the file grew, without reading a file that keeps growing to its end.
-        size = hash_chunks(read_chunks(descriptor, 0, expected.st_size + 1, buffer=buffer), *hashers)
-        if size != expected.st_size or identity(os.fstat(descriptor)) != identity(expected):
-            raise _changed(path)
+        buffer = memoryview(bytearray(BLOCK))
+        size = hash_chunks(read_chunks(descriptor, 0, expected.size + 1, buffer=buffer), *hashers)
+        if size != expected.size or not expected == FileStamp.of(descriptor) == FileStamp.of(path):
+            raise file_changed(path)
 
 
-def _changed(path: Path) -> TemporaryError:
+def file_changed(path: Path) -> TemporaryError:
+    """Return the error for a file that changed while it was being read."""
     return TemporaryError(
         f"{path} changed while it was being read.", hint="Wait until the file is written, then try again."
     )
@@ -164,24 +243,26 @@ def identity(status: os.stat_result) -> Identity:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def is_settled(status: os.stat_result, now_ns: int) -> bool:
+def is_settled(stamp: FileStamp, now_ns: int) -> bool:
     """Return whether the last change of the file is more than two seconds before `now_ns`; false for future times.
 
     Kernels stamp files with a clock that advances every few milliseconds (some file systems: every two seconds), so
     two changes in quick succession can leave the same stamps. Source: "racy git" in git's Documentation/technical.
     """
-    return now_ns - max(status.st_mtime_ns, status.st_ctime_ns) > UNSETTLED_NS
+    return now_ns - stamp.changed_ns > UNSETTLED_NS
 
 
-def wait_until_settled(path: Path) -> os.stat_result | None:
-    """Wait until any later change of a file leaves other time stamps than it has now, and return its status.
+def wait_until_settled(path: Path) -> FileStamp | None:
+    """Wait until any later change of a file leaves another stamp than it has now, and return that.
 
     That is when the clock from which the kernel takes time stamps has passed them, a few milliseconds after a change.
-    Returns None where that takes longer, as with stamps of whole seconds or of another host. Source: Linux,
-    fs/inode.c, current_time; clock_gettime(2), CLOCK_REALTIME_COARSE.
+    Returns None where that takes longer, as with stamps of whole seconds, and where stamps cannot be trusted. Source:
+    Linux, fs/inode.c, current_time; clock_gettime(2), CLOCK_REALTIME_COARSE.
     """
-    status = path.stat()
-    latest = max(status.st_mtime_ns, status.st_ctime_ns)
+    stamp = FileStamp.of(path)
+    if not stamp.trusted:
+        return None
+    latest = stamp.changed_ns
     # A file system with coarse stamps cuts their last digits off.
     step = next((10**digits for digits in range(9, 0, -1) if latest % 10**digits == 0), 1)
     end = time.monotonic() + MAX_SETTLING
@@ -189,17 +270,16 @@ def wait_until_settled(path: Path) -> os.stat_result | None:
         if time.monotonic() > end:
             return None
         time.sleep(0.001)
-    return status if identity(path.stat()) == identity(status) else None
+    return stamp if FileStamp.of(path) == stamp else None
 
 
-def has_writer(path: Path, status: os.stat_result) -> bool:
+def has_writer(path: Path, stamp: FileStamp) -> bool:
     """Return whether a process may change this file without a new time stamp: it has the file open or mapped to write.
 
-    A page of a mapping gets its time stamp when it is first written to, and not at later writes; on tmpfs never. Ask
-    before the file is read: whoever opens it later leaves a time stamp that differs from that of `status`, if the file
-    was settled. True also if the file at `path` is not the one of `status`. False where the kernel gives no lease: for
-    a file of another user (without CAP_LEASE), on network file systems and on overlayfs. Source: fcntl(2), F_SETLEASE;
-    the time stamps of mappings: mmap(2), MAP_SHARED.
+    A page of a mapping gets its time stamp when it is first written to, and not at later writes. Ask before the file
+    is read: whoever opens it later leaves a time stamp that differs from that of `stamp`, if the file was settled. True
+    also if the file at `path` is not the one of `stamp`. False where the kernel gives no lease: for a file of another
+    user (without CAP_LEASE). Source: fcntl(2), F_SETLEASE; the time stamps of mappings: mmap(2), MAP_SHARED.
     """
     import fcntl
     import signal
@@ -209,7 +289,7 @@ def has_writer(path: Path, status: os.stat_result) -> bool:
     except OSError:
         return True
     try:
-        if identity(os.fstat(descriptor)) != identity(status):
+        if FileStamp.of(descriptor) != stamp:
             return True
         # Who opens the file in this moment has the kernel send a signal, which would end the process if it were SIGIO.
         fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
@@ -225,33 +305,36 @@ def has_writer(path: Path, status: os.stat_result) -> bool:
 
 
 class StatMemo:
-    """Digests of unchanged files, found by the file status. Best effort: no method raises; a lost digest is recomputed.
+    """Digests of unchanged files, found by their stamp. Best effort: no method raises; a lost digest is recomputed.
 
-    The digest of a file that is not settled (see `is_settled`) is neither stored nor returned, unless who stored it
-    waited until it was (`wait_until_settled`); that of a file that somebody has open for writing (see `has_writer`) is
-    not stored. A digest is valid until the next boot, because device numbers can change then. A folder or a record that
-    another user owns or can write, and a symbolic link, count as empty: another user could claim that a file has a
-    digest that it does not have.
+    Where stamps cannot be trusted (`FileStamp`), nothing is stored or returned. The digest of a file that is not
+    settled (see `is_settled`) is neither stored nor returned, unless who stored it waited until it was
+    (`wait_until_settled`); that of a file that somebody has open for writing (see `has_writer`) is not stored. A
+    digest is valid until the next boot, because the numbers of devices and mounts can change then. A folder or a
+    record that another user owns or can write, and a symbolic link, count as empty: another user could claim that a
+    file has a digest that it does not have.
     """
 
     def __init__(self, folder: Path | None) -> None:
         """`folder`: one that only this user can write, None for a memo that keeps nothing."""
         self.folder = folder
 
-    def get(self, path_stat: os.stat_result, kind: str) -> str | None:
+    def get(self, stamp: FileStamp, kind: str) -> str | None:
         """Return the digest of this kind stored for exactly this state of the file, or None."""
+        if not stamp.trusted:
+            return None
         with self._opened() as folder:
-            digests, settled = self._record(folder, path_stat)
-        return digests.get(kind) if settled or is_settled(path_stat, time.time_ns()) else None
+            digests, settled = self._record(folder, stamp)
+        return digests.get(kind) if settled or is_settled(stamp, time.time_ns()) else None
 
-    def put(self, path_stat: os.stat_result, digests: Mapping[str, str], *, started_ns: int | None) -> None:
+    def put(self, stamp: FileStamp, digests: Mapping[str, str], *, started_ns: int | None) -> None:
         """Store digests by their kind.
 
-        `started_ns` is `time.time_ns()` before the reading began, when `path_stat` was taken; None if it comes from
+        `started_ns` is `time.time_ns()` before the reading began, when `stamp` was taken; None if it comes from
         `wait_until_settled` after the bytes were written and hashed. The caller has checked that the file had no writer
-        then (`has_writer`), and that the status was the same after the reading.
+        then (`has_writer`), and that the stamp was the same after the reading.
         """
-        if self.folder is None or not (started_ns is None or is_settled(path_stat, started_ns)):
+        if self.folder is None or not stamp.trusted or not (started_ns is None or is_settled(stamp, started_ns)):
             return
         with contextlib.suppress(OSError):
             self.folder.parent.mkdir(parents=True, exist_ok=True)
@@ -259,13 +342,13 @@ class StatMemo:
         with self._opened() as folder:
             if folder is None:
                 return
-            found, settled = self._record(folder, path_stat)
+            found, settled = self._record(folder, stamp)
             kept = {name: each for name, each in found.items() if name not in digests}
             kept = dict([*kept.items(), *digests.items()][-MAX_DIGESTS:])
-            body = {"v": 3, "boot": boot_id(), "file": list(identity(path_stat)), "digests": kept}
+            body = {"v": 4, "boot": boot_id(), "file": list(stamp), "digests": kept}
             body["settled"] = settled or started_ns is None
             data = json.dumps(body | {"check": _check(body)}).encode()
-            final = _record_name(path_stat)
+            final = _record_name(stamp)
             temporary = f"{final}.{os.getpid()}.{time.monotonic_ns()}.tmp"
             try:
                 _write_new(folder, temporary, data)
@@ -290,13 +373,13 @@ class StatMemo:
         finally:
             os.close(folder)
 
-    def _record(self, folder: int | None, status: os.stat_result) -> tuple[dict[str, str], bool]:
+    def _record(self, folder: int | None, stamp: FileStamp) -> tuple[dict[str, str], bool]:
         """The digests of a file, and whether any later change of it leaves other time stamps."""
         try:
-            body = json.loads(_read_own(folder, _record_name(status)) if folder is not None else b"")
+            body = json.loads(_read_own(folder, _record_name(stamp)) if folder is not None else b"")
             check = body.pop("check")
             found = (body["v"], body["boot"], body["file"])
-            if check == _check(body) and found == (3, boot_id(), list(identity(status))):
+            if check == _check(body) and found == (4, boot_id(), list(stamp)):
                 return dict(body["digests"]), bool(body["settled"])
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             pass  # an unreadable memo counts as empty
@@ -309,10 +392,10 @@ def remember_written(path: Path, written: os.stat_result, digests: Mapping[str, 
     `written`: its status when the last byte was written. Best effort: a lost digest is recomputed.
     """
     with contextlib.suppress(OSError):
-        status = wait_until_settled(path)
+        stamp = wait_until_settled(path)
         # Giving the file its name changes the ctime only.
-        if status is not None and identity(status)[:4] == identity(written)[:4] and not has_writer(path, status):
-            memo.put(status, digests, started_ns=None)
+        if stamp is not None and stamp[:4] == identity(written)[:4] and not has_writer(path, stamp):
+            memo.put(stamp, digests, started_ns=None)
 
 
 def is_private(status: os.stat_result) -> bool:
@@ -329,8 +412,8 @@ def boot_id() -> str:
         return ""
 
 
-def _record_name(status: os.stat_result) -> str:
-    return f"{xxhash.xxh3_64_hexdigest(f'{status.st_dev}:{status.st_ino}'.encode())}.json"
+def _record_name(stamp: FileStamp) -> str:
+    return f"{xxhash.xxh3_64_hexdigest(f'{stamp.device}:{stamp.inode}'.encode())}.json"
 
 
 def _read_own(folder: int, name: str) -> bytes:
@@ -358,7 +441,7 @@ def _check(body: object) -> str:
 
 def sha256_memoised(path: Path, memo: StatMemo) -> str:
     """Work as `sha256_file`, without reading the file where the memo has its digest."""
-    known = memo.get(path.stat(), "sha256")
+    known = memo.get(FileStamp.of(path), "sha256")
     return known if known is not None else _hash_and_remember(path, memo)
 
 
@@ -368,21 +451,19 @@ def is_intact(path: Path, sha256: str, memo: StatMemo) -> bool:
     The XXH3-128 that the memo recorded then is compared, which finds accidental damage only. A file without such a
     record is compared by its sha256. Raises as `sha256_file` does.
     """
-    status = path.stat()
-    if memo.get(status, "sha256") != sha256 or (recorded := memo.get(status, "xxh3")) is None:
+    stamp = FileStamp.of(path)
+    if memo.get(stamp, "sha256") != sha256 or (recorded := memo.get(stamp, "xxh3")) is None:
         return _hash_and_remember(path, memo) == sha256
     digest = xxhash.xxh3_128()
-    _hash_file(path, status, [digest], memoryview(bytearray(BLOCK)))
+    _hash_file(path, stamp, digest)
     return digest.hexdigest() == recorded
 
 
 def _hash_and_remember(path: Path, memo: StatMemo) -> str:
-    started, status = time.time_ns(), path.stat()
-    unwritten = not has_writer(path, status)
+    started, stamp = time.time_ns(), FileStamp.of(path)
+    unwritten = not has_writer(path, stamp)
     digest, quick = hashlib.sha256(), xxhash.xxh3_128()
-    _hash_file(path, status, [digest, quick], memoryview(bytearray(BLOCK)))
-    if identity(path.stat()) != identity(status):
-        raise _changed(path)
+    _hash_file(path, stamp, digest, quick)
     if unwritten:
-        memo.put(status, {"sha256": digest.hexdigest(), "xxh3": quick.hexdigest()}, started_ns=started)
+        memo.put(stamp, {"sha256": digest.hexdigest(), "xxh3": quick.hexdigest()}, started_ns=started)
     return digest.hexdigest()

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from mxr.errors import DiskFullError, MxrError, TemporaryError
 from mxr.protocol.access import TOKEN_ID
-from mxr.util.hashing import read_chunks, sha256_chunks
+from mxr.util.hashing import FileStamp, read_chunks, sha256_chunks
 
 from .file_digests import FileDigests
 from .store import STALE, Chunk, ChunkSize, Reader, StoredItem, Upload, damaged_blob, full_chunk, no_such_blob
@@ -38,8 +38,6 @@ log = logging.getLogger("mxr_registry")
 
 TEMPORARY, REVOKED = ".upload-", "revoked-tokens"
 NAME = re.compile(r"[0-9a-f]{64}")
-
-Stamp = tuple[int, int, int, int, int]
 
 
 class LocalStore:
@@ -50,7 +48,7 @@ class LocalStore:
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
         self.digests = FileDigests()
-        self._checked: dict[str, Stamp] = {}
+        self._checked: dict[str, FileStamp] = {}
         self._locks = tuple(threading.Lock() for _ in range(64))
 
     def path(self, sha256: str) -> Path:
@@ -102,10 +100,10 @@ class LocalStore:
     def known(self, sha256: str) -> int | None:
         """See `Store.known`. The file itself shows whether it is the one that was verified."""
         try:
-            found = _stamp_of(self.path(sha256).stat())
+            found = FileStamp.of(self.path(sha256))
         except FileNotFoundError:
             return None
-        return found[2] if self._checked.get(sha256) == found else None
+        return found.size if self._checked.get(sha256) == found else None
 
     def stats(self, names: Iterable[str]) -> dict[str, int]:
         """See `Store.stats`."""
@@ -175,7 +173,7 @@ class LocalStore:
 
     def remember(self, sha256: str, descriptor: int) -> None:
         """Remember that the bytes of this open file are verified."""
-        self._checked[sha256] = _stamp(descriptor)
+        self._checked[sha256] = FileStamp.of(descriptor)
 
     def _open(self, sha256: str) -> int:
         try:
@@ -184,18 +182,18 @@ class LocalStore:
             raise no_such_blob(sha256) from None
 
     def _check(self, sha256: str, descriptor: int) -> int:
-        stamp = _stamp(descriptor)
+        stamp = FileStamp.of(descriptor)
         if self._checked.get(sha256) == stamp:
-            return stamp[2]
+            return stamp.size
         with self._locks[int(sha256[:2], 16) % len(self._locks)]:
             if self._checked.get(sha256) != stamp:
                 if _sha256_of(descriptor) != sha256:
                     self._set_aside_if_unchanged(sha256, stamp)
                     raise damaged_blob(sha256)
                 self._checked[sha256] = stamp
-        return stamp[2]
+        return stamp.size
 
-    def _set_aside_if_unchanged(self, sha256: str, stamp: Stamp) -> None:
+    def _set_aside_if_unchanged(self, sha256: str, stamp: FileStamp) -> None:
         """Set a damaged file aside, unless a new upload has replaced it."""
         with contextlib.suppress(FileNotFoundError):
             found = self.path(sha256).stat()
@@ -279,14 +277,6 @@ class LocalReader:
 
 def _sha256_of(descriptor: int) -> str:
     return sha256_chunks(read_chunks(descriptor))
-
-
-def _stamp(descriptor: int) -> Stamp:
-    return _stamp_of(os.fstat(descriptor))
-
-
-def _stamp_of(found: os.stat_result) -> Stamp:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _make_folders(folder: Path) -> None:

@@ -235,9 +235,9 @@ def test_a_file_that_appears_while_a_program_is_copied_stays(
 
 
 def test_a_file_with_the_right_bytes_is_neither_read_nor_written_again(
-    cache: Cache, model: ModelReference, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cache: Cache, model: ModelReference, on_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    new, there = tmp_path / "new" / "m.mxr", tmp_path / "there" / "m.mxr"
+    new, there = on_disk / "new" / "m.mxr", on_disk / "there" / "m.mxr"
     there.parent.mkdir()
     for out in (new, there):
         fetch(cache, model, out)

@@ -202,3 +202,15 @@ def test_what_a_download_brought_is_not_used(project: Path, find: Find, start: s
     # The own file above the download still counts.
     (project / "mxr.toml").write_text('rocm = "7.1"')
     assert find(folder).defaults.rocm == "7.1"
+
+
+@pytest.mark.parametrize("mark", [".cache/huggingface/download", ".huggingface/download", ".msc", "._____temp"])
+@pytest.mark.parametrize(("name", "text"), [("mxr.toml", ""), ("pyproject.toml", "[tool.mxr]\n")])
+def test_the_mark_of_a_download_counts_above_a_subfolder_of_it(tmp_path: Path, mark: str, name: str, text: str) -> None:
+    """Most repositories keep the ONNX file in a subfolder; servers keep downloads outside of home and repositories."""
+    folder = tmp_path / "data" / "download" / "onnx"
+    folder.mkdir(parents=True)
+    (folder.parent / mark).mkdir(parents=True)
+    (folder / name).write_text(f"{text}batch = 64\nrocm = '6.0'\n")
+    found = find_defaults(folder, tmp_path / "home", ELSEWHERE)
+    assert (found.defaults.batch, found.defaults.rocm, found.files) == ((), None, ())

@@ -111,8 +111,14 @@ class Host:
         through: tuple[str, ...] = (),
         stdin: str | None = None,
         cwd: Path | None = None,
+        also_for: bool = True,
     ) -> Done:
-        """Runs `mxr` to its end, by way of the command `through` if any; fails unless it exits with `expect`."""
+        """Runs `mxr` to its end, by way of the command `through` if any; fails unless it exits with `expect`.
+
+        The models of the tests differ in a text only, and have one program: `also_for` says so of what is pushed.
+        """
+        if words[0] == "push" and also_for:
+            words = (*words, "--also-for")
         done = run_program(
             command("mxr", *words, through=through),
             env=self.environ | dict(env or {}),

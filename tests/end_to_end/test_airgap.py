@@ -121,7 +121,7 @@ def test_what_is_gone_cannot_be_exported(host: Hosts, locked: Path, mxr: Host, p
     mxr("rm", published["id"], "--yes")
     other = host("other")
     error = other("export", locked, "-o", "bundle.tar", "--json", expect=3).error
-    assert published["id"] in error["detail"]
+    assert published["id"] == error["context"]["id"] and "was removed" in error["detail"]
     assert list(other.home.glob("*.tar")) == []
 
 

@@ -35,7 +35,8 @@ def check(session: Session, options: RequestOptions, path: Path) -> None:
 
     With a FOLDER, check every .mxr file below it, wherever it comes from. Programs for another GPU or MIGraphX, files
     that are no programs, and files whose name states a batch size that the program does not have (resnet50_b8.mxr) are
-    listed. The exit code is 6 if there are any.
+    listed, and programs that mxr placed beside an ONNX file that is another model now. The exit code is 6 if there are
+    any.
 
     \b
     mxr check model.mxr --arch gfx908 --rocm 7.2 --migraphx 2.15
@@ -57,6 +58,7 @@ def check(session: Session, options: RequestOptions, path: Path) -> None:
 
 
 def _check_file(session: Session, options: RequestOptions, file: Path, where: str) -> None:
+    from mxr.install.model_beside import placed_slot, why_replaced
     from mxr.program import describe_file
     from mxr.request import compatibility
     from mxr.request.builder import choose_hardware, choose_toolchain
@@ -68,6 +70,9 @@ def _check_file(session: Session, options: RequestOptions, file: Path, where: st
     toolchain = choose_toolchain(options, toolchain)
     rows = compatibility.check_compatibility(description, hardware, toolchain)
     rows += compatibility.check_options(description, options, hardware, toolchain)
+    slot = placed_slot(file.parent, file, {})
+    if slot and (why := why_replaced(file, slot, session.cache().memo)):
+        rows += (compatibility.Requirement("model", slot.subject.model[:19], "another", False, why),)
     if session.as_json:
         print_json(compatibility.to_json(rows))
     else:
@@ -91,7 +96,7 @@ def _check_folder(
 ) -> None:
     from mxr.install.folder_check import check_folder
 
-    rows = check_folder(folder, options, *target)
+    rows = check_folder(folder, options, *target, session.cache().memo)
     bad = [row for row in rows if row.problems]
     if session.as_json:
         print_json({"ok": not bad, "folder": str(folder), "files": [row.to_json() for row in rows]})

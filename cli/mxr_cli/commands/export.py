@@ -21,13 +21,17 @@ ID = re.compile(r"[0-9a-f]{8,64}")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), required=True, metavar="FILE", help="The bundle to write."
 )
+@click.option("--include-removed", is_flag=True, help="Export also artifacts that were removed from the registry.")
 @common
-def export(session: Session, sources: tuple[str, ...], output: Path) -> None:
+def export(session: Session, sources: tuple[str, ...], output: Path, include_removed: bool) -> None:
     """Write the artifacts of a LOCK, or the artifacts with these IDs, to a tar file for hosts without network access.
 
     Data that several artifacts share is stored once. The same lock always gives the same bytes. If the export is
     interrupted, run the same command again to resume it. The tar is an OCI image layout: oras can copy it to any OCI
     registry, under the tag mxr.
+
+    An artifact that the registry removed is refused, also where the cache still has it (exit code 3): it may have been
+    removed because it is wrong.
 
     \b
     mxr export mxr.lock -o bundle.tar
@@ -37,7 +41,7 @@ def export(session: Session, sources: tuple[str, ...], output: Path) -> None:
 
     lock, identities = _parse_sources(sources)
     cache, client = session.cache(), session.client()
-    records = exporter.gather(lock, identities, cache, client)
+    records = exporter.gather(lock, identities, cache, client, include_removed=include_removed)
     done = exporter.export(records, lock, output, cache, client, watch=transfer_progress("exporting"))
     if session.as_json:
         print_json(

@@ -21,6 +21,7 @@ from mxr_cli.output import echo, note, print_json, transfer_progress
 @click.option(
     "--into", type=click.Choice(["cache", "registry"]), help="Import into the local cache (default) or the registry."
 )
+@click.option("--restore", is_flag=True, help="Import also artifacts that were removed from the registry.")
 @click.option(
     "--lock", "lock_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the lock of the bundle to FILE."
 )
@@ -41,6 +42,7 @@ def import_(  # noqa: PLR0913 - a parameter for each option
     ort: OrtOptions,
     bundle: Path | None,
     into: str | None,
+    restore: bool,
     lock_file: Path | None,
     ort_cache: Path | None,
     model: str | None,
@@ -64,10 +66,10 @@ def import_(  # noqa: PLR0913 - a parameter for each option
     mxr import --ort-cache FOLDER --model model.onnx --arch gfx942:sramecc+:xnack- --rocm 7.2 --migraphx 2.15
     """
     if ort_cache is not None:
-        if bundle is not None or lock_file is not None or into == "cache" or batches:
+        if bundle is not None or lock_file is not None or into == "cache" or batches or restore:
             raise UsageError(
                 "--ort-cache publishes one recorded set of files to the registry.",
-                hint="Omit BUNDLE, --lock and --into cache, and give one batch size.",
+                hint="Omit BUNDLE, --lock, --restore and --into cache, and give one batch size.",
             )
         if model is None:
             raise UsageError("--ort-cache needs the model that ONNX Runtime ran.", hint="Add --model model.onnx.")
@@ -79,7 +81,9 @@ def import_(  # noqa: PLR0913 - a parameter for each option
         raise UsageError(
             "The options of a request need --ort-cache: a bundle describes its artifacts.", hint="Omit them."
         )
-    _import_bundle(session, bundle, into or "cache", lock_file)
+    if restore and into != "registry":
+        raise UsageError("--restore is for an import into a registry.", hint="Add --into registry, or omit --restore.")
+    _import_bundle(session, bundle, into or "cache", lock_file, restore=restore)
 
 
 def _publish_ort_cache(session: Session, folder: Path, model: str, options: RequestOptions, ort: OrtOptions) -> None:
@@ -98,7 +102,7 @@ def _publish_ort_cache(session: Session, folder: Path, model: str, options: Requ
         note(f"mxr: published {name}")
 
 
-def _import_bundle(session: Session, bundle: Path, into: str, lock_file: Path | None) -> None:
+def _import_bundle(session: Session, bundle: Path, into: str, lock_file: Path | None, *, restore: bool) -> None:
     from mxr.bundle import importer
     from mxr.bundle.image_layout import open_layout
 
@@ -110,7 +114,7 @@ def _import_bundle(session: Session, bundle: Path, into: str, lock_file: Path | 
         if into == "cache":
             done = importer.into_cache(layout, contents, session.cache(), progress)
         else:
-            done = importer.into_registry(layout, contents, session.client(), progress)
+            done = importer.into_registry(layout, contents, session.client(), progress, restore=restore)
     if lock_file is not None and contents.lock is not None:
         save_lock(contents.lock, lock_file)
     if session.as_json:

@@ -9,6 +9,7 @@ import click
 
 from mxr.artifact.serving import DESCRIPTIONS
 from mxr.errors import DamagedError, MismatchError, MxrError, UsageError
+from mxr.protocol.artifacts import PublicationIntent
 from mxr.request.builder import RequestOptions
 from mxr_cli.options import Session, common, request
 from mxr_cli.output import echo, note, print_json, transfer_progress
@@ -30,9 +31,26 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Replace the attributes and the provenance of an artifact with the same bytes that you pushed before.",
 )
+@click.option(
+    "--restore", is_flag=True, help="Publish an artifact again that was removed from the registry; its history says so."
+)
+@click.option(
+    "--also-for",
+    is_flag=True,
+    help="Publish bytes that are published for another model, or that mxr placed for another one: two ONNX files with "
+    "one graph and the same weights give one program.",
+)
 @request
 @common
-def push(session: Session, options: RequestOptions, path: Path, model: str | None, amend: bool) -> None:
+def push(
+    session: Session,
+    options: RequestOptions,
+    path: Path,
+    model: str | None,
+    amend: bool,
+    also_for: bool,
+    restore: bool,
+) -> None:
     """Publish the compiled program FILE for every host that can run it.
 
     The architecture with its features, the MIGraphX version, the input shapes and the target kind are read from the
@@ -41,6 +59,10 @@ def push(session: Session, options: RequestOptions, path: Path, model: str | Non
     Pushing the same file again has no effect. With other attributes it is an error (exit code 6), unless --amend is
     given, which also ends a promotion. A different file with the same key becomes a second artifact: the first one is
     served until `mxr promote`. What a worker built is preferred to what was pushed.
+
+    The weights are in a program. Bytes that are published for another model are therefore refused (exit code 6), and so
+    is a program that mxr placed in the folder for another model than the ONNX file that lies there now; --also-for says
+    that it is meant.
 
     With a FOLDER, publish every program below it, each with the model beside it: model.onnx for model.mxr, and also for
     model_b8.mxr, as AMD Inference Server names it. The options apply to all of them. Programs that cannot be published
@@ -51,12 +73,13 @@ def push(session: Session, options: RequestOptions, path: Path, model: str | Non
     mxr push model.mxr --model model.onnx --kind ref --for python --precision fp16
     mxr push /models/ --rocm 7.2.1 --for amdinfer
     """
+    intent = PublicationIntent(amend=amend, also_for=also_for, restore=restore)
     if path.is_dir():
-        _push_folder(session, options, path, model, amend=amend)
+        _push_folder(session, options, path, model, intent)
         return
     if model is None:
         raise UsageError("No model is given.", hint="Add --model MODEL: the ONNX file that FILE was compiled from.")
-    artifact, warnings = _publish(session, options, path, model, amend=amend)
+    artifact, warnings = _publish(session, options, path, model, path.parent, intent)
     if session.as_json:
         print_json(_document(artifact, warnings))
         return
@@ -65,9 +88,10 @@ def push(session: Session, options: RequestOptions, path: Path, model: str | Non
 
 
 def _publish(
-    session: Session, options: RequestOptions, file: Path, model: str, *, amend: bool
+    session: Session, options: RequestOptions, file: Path, model: str, folder: Path, intent: PublicationIntent
 ) -> tuple[Artifact, list[str]]:
-    """Publish one program. Returns its artifact, and warnings about its label."""
+    """Publish one program of a folder. Returns its artifact, and warnings about its label."""
+    from mxr.install.model_beside import refuse_recorded_for_another
     from mxr.program import describe_file
     from mxr.request import model as models
     from mxr.workflows.push import label
@@ -75,14 +99,18 @@ def _publish(
 
     description = describe_file(file).to_json()
     subject = models.find_model(model, session.cache(), session.client, follow_links=options.follow_links)
+    if not intent.also_for:
+        refuse_recorded_for_another(folder, file, subject, session.cache().memo)
     labels = label(options, subject, description)
     provenance: dict[str, Any] = {"tool": "mxr push"} | ({"warnings": list(labels.warnings)} if labels.warnings else {})
     progress = transfer_progress("pushing")
-    artifact = publish(file, subject, labels, session.client(), provenance, progress, amend=amend)
+    artifact = publish(file, subject, labels, session.client(), provenance, progress, intent)
     return artifact, list(dict.fromkeys([*labels.warnings, *(artifact.description or {}).get("warnings", ())]))
 
 
-def _push_folder(session: Session, options: RequestOptions, folder: Path, model: str | None, *, amend: bool) -> None:
+def _push_folder(
+    session: Session, options: RequestOptions, folder: Path, model: str | None, intent: PublicationIntent
+) -> None:
     """Publish the programs of a folder. Raises the first error at the end, after all others were published."""
     from mxr.install.folder_check import programs
 
@@ -91,7 +119,7 @@ def _push_folder(session: Session, options: RequestOptions, folder: Path, model:
     for path in programs(folder):
         name = str(path.relative_to(folder))
         try:
-            artifact, warnings = _publish_beside(session, options, path, model, amend=amend)
+            artifact, warnings = _publish_beside(session, options, path, model, folder, intent)
         except (DamagedError, MismatchError, UsageError) as error:
             note(f"mxr: {name}: {error.message}")
             errors.append(error)
@@ -116,16 +144,17 @@ def _push_folder(session: Session, options: RequestOptions, folder: Path, model:
 
 
 def _publish_beside(
-    session: Session, options: RequestOptions, path: Path, model: str | None, *, amend: bool
+    session: Session, options: RequestOptions, path: Path, model: str | None, folder: Path, intent: PublicationIntent
 ) -> tuple[Artifact, list[str]]:
     """Publish one program of a folder with the model beside it. Raises `UsageError` where there is none."""
-    from mxr.install.folder_check import misnamed, model_beside
+    from mxr.install.folder_check import misnamed
+    from mxr.install.model_beside import model_beside
     from mxr.program import describe_file
 
     if path.is_symlink():
         raise UsageError("It is a symbolic link, which is not read.", hint="Push the file that it leads to.")
-    found = model or model_beside(path, options.consumer)
-    if found is None:
+    beside = None if model else model_beside(path)
+    if model is None and beside is None:
         raise UsageError(
             f"There is no ONNX file beside {path.name}.",
             hint="Put the model there, or push this file alone with --model MODEL.",
@@ -135,7 +164,10 @@ def _publish_beside(
             f"{path.name} has another name than its program: {wrong}.",
             hint="Rename the file, or push it alone: mxr push FILE --model MODEL.",
         )
-    return _publish(session, options, path, str(found), amend=amend)
+    artifact, warnings = _publish(session, options, path, str(model or beside), folder, intent)
+    if beside is not None and beside.stat().st_mtime_ns > path.stat().st_mtime_ns:
+        warnings.append(f"{beside.name} is newer than {path.name}: check that the program was compiled from it.")
+    return artifact, warnings
 
 
 def _document(artifact: Artifact, warnings: list[str]) -> dict[str, Any]:

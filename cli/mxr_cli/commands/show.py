@@ -32,6 +32,8 @@ def show(session: Session, identity: str) -> None:
     echo(f"origin     {built if artifact.origin == serving.BUILT else artifact.origin}")
     if artifact.changed_at:
         echo(f"changed    {format_time(artifact.changed_at)} UTC")
+    if artifact.restored_at:
+        echo(f"restored   {format_time(artifact.restored_at)} UTC by {artifact.restored_by}, after a removal")
     echo(f"promoted   {format_time(artifact.promoted_at)} UTC" if artifact.promoted_at else "promoted   no")
     rule = serving.DESCRIPTIONS[artifact.serve]
     echo(f"answers    {'yes' if artifact.answers_requests else 'no'}: the namespace serves {rule}")

@@ -28,12 +28,13 @@ from mxr_cli.output import echo, note, print_json
 def verify(session: Session, path: Path, folder: Path | None) -> None:
     """Compare the files of LOCK (default: mxr.lock), in the cache or in a folder, with the sha256 in the lock.
 
-    Each changed or missing file is listed. The exit code is 65 if a file has changed, and 3 if one is missing.
+    Each changed or missing file is listed. The exit code is 65 if a file has changed, 6 if the ONNX file that the lock
+    names, or that lies in FOLDER, is another model now, and 3 if a file is missing.
 
     With a FOLDER that `mxr fetch -o` wrote, verify it after the consumer has run. The exit code is 6 if a file was
-    changed, removed or added. A file that the provider of ONNX Runtime added means that it found no file of the
-    expected name and compiled silently. Each file is listed with the part of its name that differs and the likely
-    reason.
+    changed, removed or added, or if the ONNX file beside a program is another model now. A file that the provider of
+    ONNX Runtime added means that it found no file of the expected name and compiled silently. Each file is listed with
+    the part of its name that differs and the likely reason.
 
     \b
     Verify the programs of mxr.lock in the cache:
@@ -51,7 +52,7 @@ def verify(session: Session, path: Path, folder: Path | None) -> None:
     lock = load_lock(path)
     # A folder has what this host needs of the lock, as `mxr fetch --locked -o` places it.
     lock = lock if folder is None else pins.needed_entries(lock, session.host())
-    findings = list(pins.verify_entries(lock, session.cache(), folder))
+    findings = list(pins.verify_entries(lock, path.parent, session.cache(), folder))
     report_findings(session, findings)
     error = pins.damage_error(findings, path, folder)
     if error is not None:
@@ -63,7 +64,7 @@ def verify(session: Session, path: Path, folder: Path | None) -> None:
 def _verify_folder(session: Session, folder: Path) -> None:
     from mxr.install import verification
 
-    found = verification.verify_folder(folder)
+    found = verification.verify_folder(folder, session.cache().memo)
     for each in found.findings if not session.as_json else ():
         note(f"mxr: {each.path}: {each.kind}. {each.why}")
         for field, placed, now in each.differences:

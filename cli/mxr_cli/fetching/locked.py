@@ -96,6 +96,7 @@ def _fetch_all(session: Session, options: FetchOptions, lock: LockFile, file: Pa
     if options.name:
         raise UsageError("--name needs a MODEL.", hint="Give MODEL as well, or omit --name.")
     lock = _needed(session, options, lock)
+    pins.refuse_replaced_models(lock, file.parent, session.cache().memo)
     cache, connect = session.cache(), session.connect(offline=options.offline)
     folders = _folders(options, lock) if options.output is not None else {}
     layouts = _check_layouts(session, options, lock, file) if options.output is not None else {}

@@ -64,7 +64,8 @@ class Artifact:
     clock of the registry's database.
 
     The registry itself records `origin`, `created_by` (who published it), `job` and `worker` (of a built artifact),
-    `published_at` (first), `changed_at` (the last time when its facts were replaced, or None) and `promoted_at` (None
+    `published_at` (first), `changed_at` (the last time when its facts were replaced, or None), `restored_at` and
+    `restored_by` (the last return after a removal, or None) and `promoted_at` (None
     for an artifact that was never promoted). `serve` is the rule of its namespace. `sources` tells for each fact of key
     and attributes who states it: reader, worker or publisher. `provenance` is what the publisher or the worker says;
     nobody verified it.
@@ -82,6 +83,8 @@ class Artifact:
     serve: str
     promoted_at: Timestamp | None = None
     changed_at: Timestamp | None = None
+    restored_at: Timestamp | None = None
+    restored_by: str | None = None
     created_by: str | None = None
     job: str | None = None
     worker: str | None = None

@@ -17,7 +17,7 @@ from mxr.artifact.manifest import Blob, Manifest, artifact_id
 from mxr.artifact.records import Artifact
 from mxr.artifact.timestamps import Timestamp
 from mxr.lockfiles.lockfile import FILE_NAME, LockFile, lock_text
-from mxr.protocol.artifacts import ModelClaim, Publish
+from mxr.protocol.artifacts import ModelClaim, PublicationIntent, Publish
 from mxr.util import codec
 from mxr.util.frozen import dataclass
 
@@ -66,9 +66,10 @@ class BundleRecord:
         """The id of the artifact, computed from its key and files."""
         return artifact_id(self.key.digest, self.manifest.files)
 
-    def publication(self) -> Publish:
-        """The request that publishes it to a registry."""
-        return Publish(self.key, self.manifest, self.attributes, self.provenance, self.model)
+    def publication(self, *, restore: bool = False) -> Publish:
+        """The request that publishes it to a registry. Another one decided that these bytes are for this model."""
+        intent = PublicationIntent(also_for=True, restore=restore)
+        return Publish(self.key, self.manifest, self.attributes, self.provenance, self.model, intent)
 
     def artifact(self) -> Artifact:
         """The record that a cache stores for it: a pushed artifact, which whoever imported the bundle wants served."""

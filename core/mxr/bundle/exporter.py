@@ -28,7 +28,7 @@ from mxr.errors import (
     UsageError,
 )
 from mxr.lockfiles import pins
-from mxr.lockfiles.lockfile import LockEntry, LockFile
+from mxr.lockfiles.lockfile import LockFile
 from mxr.protocol.artifacts import ModelClaim
 from mxr.util import disk
 from mxr.util.frozen import dataclass
@@ -54,16 +54,20 @@ class ExportResult:
     kept: int
 
 
-def gather(lock: LockFile | None, identities: Iterable[str], cache: Cache, client: Client) -> list[BundleRecord]:
+def gather(
+    lock: LockFile | None, identities: Iterable[str], cache: Cache, client: Client, *, include_removed: bool = False
+) -> list[BundleRecord]:
     """Collect the artifacts of a lock, and those with these ids or id prefixes.
 
-    Raises `NotFoundError` for an artifact that is gone, `DamagedError` if the registry's answer does not match its id.
+    What the registry lost comes from the cache; what it removed, only with `include_removed`. Raises `NotFoundError`
+    for an artifact that is gone, `DamagedError` if the registry's answer does not match its id.
     """
     found: dict[str, Artifact] = {}
     for entry in lock.entries if lock else ():
-        found[entry.id] = _locked(entry, cache, client)
+        # The registry is asked even where the cache is young enough to serve: a bundle outlives its age.
+        found[entry.id] = pins.check_pinned(entry, _named(entry.id, cache, client, include_removed))
     for identity in identities:
-        artifact = _named(identity, cache, client)
+        artifact = _named(identity, cache, client, include_removed)
         if not artifact.sound:
             raise DamagedError(
                 f"The registry's answer for {identity} does not match its id.",
@@ -75,24 +79,40 @@ def gather(lock: LockFile | None, identities: Iterable[str], cache: Cache, clien
     return [BundleRecord.of(artifact, descriptions[artifact.key.model]) for artifact in found.values()]
 
 
-def _locked(entry: LockEntry, cache: Cache, client: Client) -> Artifact:
-    """The artifact of an entry from the registry or the cache, also one that the registry no longer has."""
-    try:
-        return pins.find_pinned(entry, cache, lambda: client).artifact
-    except NoSuchArtifactError:
-        if (held := cache.find_artifact(entry.id)) is None:
-            raise
-        return held
-
-
-def _named(identity: str, cache: Cache, client: Client) -> Artifact:
-    """The artifact of this id from the registry, or from the cache: an export can restore what the registry lost."""
+def _named(identity: str, cache: Cache, client: Client, include_removed: bool) -> Artifact:
+    """The artifact of this id from the registry, or from the cache: see `_held`."""
     try:
         return client.artifact(identity)
-    except NotFoundError:
-        if (held := cache.find_artifact(identity)) is None:
-            raise
-        return held
+    except NotFoundError as gone:
+        return _held(identity, cache, client, include_removed, gone)
+
+
+def _held(identity: str, cache: Cache, client: Client, include_removed: bool, gone: NotFoundError) -> Artifact:
+    """The artifact from the cache, which can restore what the registry lost. Raises `gone` where there is none.
+
+    What the registry removed is no loss: it must not come back by chance. Raises `NoSuchArtifactError` for it.
+    """
+    record = cache.find_record(identity)
+    if record is None:
+        raise gone
+    if include_removed:
+        return record.artifact
+    if record.gone or _is_removed(record.artifact.id, client):
+        raise NoSuchArtifactError(
+            f"Artifact {record.artifact.id[:12]} was removed from the registry, so it is not exported from the cache.",
+            hint="It may have been removed because it is wrong. To export it all the same, add --include-removed.",
+            context={"id": record.artifact.id, "removed": True},
+        ) from gone
+    return record.artifact
+
+
+def _is_removed(id: str, client: Client) -> bool:
+    """Whether the registry says that it removed an artifact: it does not say that of one that it lost."""
+    try:
+        client.artifact(id)
+    except NotFoundError as gone:
+        return gone.context.get("removed") is True
+    return False
 
 
 def _model_description(model: str, client: Client) -> ModelClaim | None:

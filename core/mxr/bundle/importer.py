@@ -253,9 +253,11 @@ def _write_file(layout: ImageLayout, file: File, cache: Cache, watch: Watch) -> 
 
 
 def into_registry(
-    layout: ImageLayout, contents: BundleContents, client: Client, watch: Watch = unwatched
+    layout: ImageLayout, contents: BundleContents, client: Client, watch: Watch = unwatched, *, restore: bool = False
 ) -> list[ImportedArtifact]:
     """Publish the artifacts of a bundle; the registry checks them like every publication.
+
+    `restore`: publish also those that were removed from the registry.
 
     After an interruption, the same call resumes and uploads only what is missing. An artifact that the registry already
     has keeps its attributes. Raises the registry's `MismatchError` or `ConflictError`, and `UnreachableError`.
@@ -264,9 +266,9 @@ def into_registry(
     for record in contents.records:
         new = not _published(record, client)
         try:
-            published = _publish(layout, record, client, watch)
+            published = _publish(layout, record, client, watch, restore=restore)
         except ConflictError as problem:
-            if new or problem.context.get("id") != record.id:
+            if new or problem.context.get("id") != record.id or problem.context.get("removed"):
                 raise
             done.append(ImportedArtifact(record.id, new=False, differs=True))
             continue
@@ -279,12 +281,14 @@ def into_registry(
     return done
 
 
-def _publish(layout: ImageLayout, record: BundleRecord, client: Client, watch: Watch) -> artifact_protocol.Artifact:
+def _publish(
+    layout: ImageLayout, record: BundleRecord, client: Client, watch: Watch, *, restore: bool
+) -> artifact_protocol.Artifact:
     files = record.manifest.files
     progress = watch(sum(blob.size for blob in record.manifest.blobs()))
     return transfer.upload_and_publish(
         lambda: transfer.send(client, files, lambda blob: image_layout.chunks(layout, blob), progress),
-        lambda: client.publish(record.publication()),
+        lambda: client.publish(record.publication(restore=restore)),
     )
 
 

@@ -267,16 +267,20 @@ class Cache:
             return self._updated_by_registry(brought)
         return None if self.partition is None else self.partition.artifact_record(digest, identity)
 
-    def find_artifact(self, identity: str) -> Artifact | None:
+    def find_record(self, identity: str) -> CachedArtifact | None:
         """Return the record of an artifact by its id or a unique prefix of it, or None. It can be a removed one."""
-        found = {each.id: each for each in self.artifacts() if each.id.startswith(identity)}
+        found = {each.artifact.id: each for each in self._records() if each.artifact.id.startswith(identity)}
         return next(iter(found.values())) if len(found) == 1 else None
 
     def artifacts(self, model: str | None = None) -> Iterator[Artifact]:
         """Yield the records of this registry and of bundles, all or those of one model."""
+        return (record.artifact for record in self._records(model))
+
+    def _records(self, model: str | None = None) -> Iterator[CachedArtifact]:
+        """Yield the records of bundles, then those of the registry, which know more."""
         for source in (self.imported, self.partition):
-            for record in source.records(model=model) if source is not None else ():
-                yield record.artifact
+            if source is not None:
+                yield from source.records(model=model)
 
     def servable_records(self, model: str) -> Iterator[CachedArtifact]:
         """Yield the records of a model's programs that may answer requests: not gone, and served by their namespace.

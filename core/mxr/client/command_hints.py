@@ -38,6 +38,8 @@ def command_hint(error: MxrError) -> str | None:
 
 
 def _not_found(context: Context) -> str:
+    if context.get("removed"):
+        return "Fetch another program. To publish this one again all the same: `mxr push --restore`."
     listed = LISTS.get(str(context.get("object")))
     return f"{listed} lists those that there are." if listed else ""
 
@@ -105,6 +107,12 @@ _TEXTS: tuple[tuple[type[MxrError], str, str], ...] = (
     ),
     (NoSuchBlobError, "calibration", "Give the file with --calibration FILE, so that it can be uploaded."),
     (ConflictError, "amendable", "To replace the facts of an artifact that you pushed, add --amend."),
+    (ConflictError, "also_for", "Push the program of this model. If both have the same weights, add --also-for."),
+    (
+        ConflictError,
+        "removed",
+        "It may have been removed because it is wrong. If it is good after all, add --restore (push, import).",
+    ),
     (ConflictError, "limit", "Remove locks that nobody needs with `mxr lock --unregister NAME`."),
     (
         MismatchError,

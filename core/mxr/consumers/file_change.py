@@ -11,8 +11,9 @@ from typing import Any
 class FileChange:
     """A file that was added, rewritten, or removed since mxr placed the folder.
 
-    `kind` is `added`, `rewritten`, or `missing`. `why` is the likely reason and what to do. `differences` are rows of
-    (field of the file name, value as placed, value as found); only an added file has them.
+    `kind` is `added`, `rewritten`, `missing`, or `replaced` for a model that is not the one of the program any more.
+    `why` is the likely reason and what to do. `differences` are rows of (field of the file name, value as placed, value
+    as found); only an added file has them.
     """
 
     kind: str

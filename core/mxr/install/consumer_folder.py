@@ -24,6 +24,7 @@ from mxr.util.hashing import sha256_memoised
 
 from . import ledger, overwriting
 from .ledger import Ledger, LedgerEntry, LedgerSlot, LedgerSubject
+from .model_beside import refuse_another_model
 
 MAX_PART_LENGTH = 255
 """Maximum bytes of one part of a path. Source: Linux, include/uapi/linux/limits.h, NAME_MAX."""
@@ -94,6 +95,7 @@ def record_under_lock(
     stays. Raises `WouldOverwriteError` for a file that may not be replaced, as `write_layout` does.
     """
     overwriting.refuse_models((folder / name for name in rows), model_files)
+    refuse_another_model(folder, {} if force else rows, model_files, cache.memo)
     with _locked(folder):
         known, before, differing = ledger.read_ledger(folder), {}, []
         for name, slot in rows.items():

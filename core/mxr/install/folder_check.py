@@ -10,7 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,12 @@ from mxr.request.builder import Hardware, RequestOptions
 from mxr.request.compatibility import Requirement
 from mxr.util import disk
 from mxr.util.frozen import dataclass
+from mxr.util.hashing import StatMemo
 
-from . import ledger
 from .ledger import Ledger
+from .model_beside import SUFFIX, placed_slot, why_replaced
 
 MAX_FILES = 20_000
-SUFFIX = ".mxr"
 
 BATCH = re.compile(r"(?P<stem>.+)_b(?P<batch>[0-9]{1,9})\.mxr")
 """The names that AMD Inference Server looks for. Source: Xilinx/inference-server, src/amdinfer/workers/migraphx.cpp."""
@@ -69,31 +69,23 @@ class CheckedProgram:
 
 
 def check_folder(
-    folder: Path, options: RequestOptions, hardware: Hardware, toolchain: HostToolchain
+    folder: Path, options: RequestOptions, hardware: Hardware, toolchain: HostToolchain, memo: StatMemo
 ) -> tuple[CheckedProgram, ...]:
     """Check all programs in a folder and the folders in it, in the order of their names.
+
+    What mxr placed is also compared with the ONNX file beside it.
 
     Raises `UsageError` for more than `MAX_FILES` programs, `DamagedError` for a ledger that cannot be read, or a disk
     fault for the folder itself.
     """
     records: dict[Path, Ledger] = {}
-    return tuple(
-        _check(folder, path, placer(folder, path, records), options, hardware, toolchain) for path in programs(folder)
-    )
-
-
-def placer(folder: Path, path: Path, records: dict[Path, Ledger]) -> str | None:
-    """Return the consumer for which mxr placed a file, by the ledgers of the folders between it and `folder`.
-
-    None if it did not. `records`: the ledgers read so far, by folder.
-    """
-    for home in path.parents:
-        if home not in records:
-            records[home] = ledger.read_ledger(home)
-        consumer = records[home].consumer_of(str(path.relative_to(home)))
-        if consumer is not None or home == folder:
-            return consumer
-    return None
+    rows = []
+    for path in programs(folder):
+        slot = placed_slot(folder, path, records)
+        row = _check(folder, path, slot.consumer if slot else None, options, hardware, toolchain)
+        why = why_replaced(path, slot, memo)
+        rows.append(replace(row, problems=(*row.problems, why)) if why else row)
+    return tuple(rows)
 
 
 def programs(folder: Path) -> Iterator[Path]:
@@ -151,20 +143,6 @@ def misnamed(name: str, description: Mapping[str, Any]) -> str | None:
         f"its name says batch {int(found['batch'])}, and its inputs have batch {batch}: AMD Inference Server runs "
         "whatever has the name"
     )
-
-
-def model_beside(path: Path, consumer: str | None) -> Path | None:
-    """Return the ONNX file in the same folder from which a program was compiled, by the names of the consumer.
-
-    AMD Inference Server writes `<stem>_b<batch>.mxr` beside `<stem>.onnx`; others write `<stem>.mxr`. None if there is
-    no such file.
-    """
-    found = BATCH.fullmatch(path.name)
-    stems = [path.name.removesuffix(SUFFIX)]
-    if found and consumer not in PLAIN_CONSUMERS:
-        stems.insert(0, found["stem"])
-    models = (path.with_name(f"{stem}.onnx") for stem in stems)
-    return next((model for model in models if model.is_file()), None)
 
 
 def batch_of(description: Mapping[str, Any]) -> int | None:

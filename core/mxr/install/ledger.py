@@ -124,11 +124,11 @@ class Ledger:
         """Whether mxr placed a file of this name, regardless of its content now."""
         return any(name == entry.name for slot in self.slots.values() for entry in (*slot.files, *slot.before))
 
-    def consumer_of(self, name: str) -> str | None:
-        """The consumer for which mxr placed a file of this name, regardless of its content now; None if it did not."""
+    def slot_of(self, name: str) -> LedgerSlot | None:
+        """The slot for which mxr placed a file of this name, regardless of its content now; None if it did not."""
         for slot in self.slots.values():
             if any(name == entry.name for entry in slot.files):
-                return slot.consumer
+                return slot
         return None
 
     def with_slot(self, name: str, slot: LedgerSlot) -> Ledger:

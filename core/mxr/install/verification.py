@@ -18,12 +18,13 @@ from mxr.errors import DamagedError, MismatchError, MxrError, UsageError
 from mxr.util import disk
 from mxr.util.codec import parse
 from mxr.util.frozen import dataclass
-from mxr.util.hashing import sha256_file
+from mxr.util.hashing import StatMemo, sha256_file
 
 from . import ledger, variant_set
 from .folder_check import BATCH, programs
 from .installer import Installer, installers_with_records
 from .ledger import Ledger
+from .model_beside import SUFFIX, model_beside, why_another
 
 MAX_BYTES = 64 << 20
 """Bytes of the list of a set."""
@@ -47,8 +48,8 @@ def has_record(folder: Path) -> bool:
     return any((folder / name).exists() for name in (ledger.NAME, variant_set.LIST, *filter(None, records)))
 
 
-def verify_folder(folder: Path) -> VerificationReport:
-    """Read every file again that was placed in `folder`, or in a folder of one GPU in it.
+def verify_folder(folder: Path, memo: StatMemo) -> VerificationReport:
+    """Read every file again that was placed in `folder`, or in a folder of one GPU in it, and the models beside them.
 
     Raises `UsageError` if mxr placed nothing there, `DamagedError` for an unreadable record, or a disk fault.
     """
@@ -63,6 +64,7 @@ def verify_folder(folder: Path) -> VerificationReport:
         )
     placed = {name: sha for name, sha in _placed(slots) if name.split("/")[0] not in homes} | _of_set(folder)
     findings = [finding for name, sha in sorted(placed.items()) for finding in _compared(folder / name, sha)]
+    findings += _replaced_models(folder, slots, memo)
     files = set(placed)
     for home, installer in homes.items():
         findings += installer.verify(folder / home)
@@ -71,7 +73,7 @@ def verify_folder(folder: Path) -> VerificationReport:
     foreign = [name for name in _foreign(folder, others) if name not in files and not slots.knows(name)]
     findings += [finding for name in foreign for finding in _compiled_by_server(folder, name, slots)]
     for each in inner:
-        found = verify_folder(each)
+        found = verify_folder(each, memo)
         files |= {f"{each.name}/{name}" for name in found.files}
         foreign += [f"{each.name}/{name}" for name in found.foreign]
         findings += found.findings
@@ -152,6 +154,20 @@ def _compared(path: Path, sha256: str) -> Iterator[FileChange]:
             )
 
 
+def _replaced_models(folder: Path, slots: Ledger, memo: StatMemo) -> Iterator[FileChange]:
+    """The ONNX files beside placed programs that are not the models of the record. What mxr wrote itself is none."""
+    models = {
+        (model, slot.subject.model)
+        for slot in slots.slots.values()
+        for entry in slot.files
+        if entry.name.endswith(SUFFIX) and (model := model_beside(folder / entry.name)) is not None
+        if not slots.knows(str(model.relative_to(folder)))
+    }
+    for model, recorded in sorted(models):
+        if why := why_another(model, recorded, memo):
+            yield FileChange("replaced", model, f"{why}. Fetch the program of the model that lies there.")
+
+
 def problem(folder: Path, found: VerificationReport) -> MxrError | None:
     """The error for a folder that is not as it was placed; None if nothing changed."""
     bad = found.findings
@@ -160,7 +176,7 @@ def problem(folder: Path, found: VerificationReport) -> MxrError | None:
     changes = "; ".join(f"{each.path.name} was {_WORDS[each.kind]}" for each in bad[:3])
     more = f"; and {len(bad) - 3} more" if len(bad) > 3 else ""
     hint = "A program that a provider added or rewrote was compiled, not loaded; the files are listed with reasons."
-    if any(each.kind != "added" for each in bad):
+    if any(each.kind in ("missing", "rewritten") for each in bad):
         hint += f" To restore what is missing or rewritten, repeat `mxr fetch` with -o {shell_quoted(folder)} --force."
     return MismatchError(
         f"{folder} is not as mxr placed it: {changes}{more}.",
@@ -169,4 +185,4 @@ def problem(folder: Path, found: VerificationReport) -> MxrError | None:
     )
 
 
-_WORDS = {"added": "added", "rewritten": "rewritten", "missing": "removed"}
+_WORDS = {"added": "added", "rewritten": "rewritten", "missing": "removed", "replaced": "replaced by another model"}

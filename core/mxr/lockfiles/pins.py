@@ -38,7 +38,7 @@ from mxr.request.choices import distinguishing, options_of
 from mxr.request.model import ModelReference
 from mxr.util import disk
 from mxr.util.frozen import dataclass
-from mxr.util.hashing import sha256_file
+from mxr.util.hashing import StatMemo, sha256_file
 from mxr.workflows import fetch as fetch_workflow
 from mxr.workflows.fetch import Connect, Fetched, Watch, unwatched
 
@@ -52,9 +52,11 @@ MAX_CHOICES = 10
 """Entries that an error lists, when several fit a request."""
 
 SAME, OTHER, GONE, UNSERVED, CHANGED, MISSING = "same", "other", "gone", "unserved", "changed", "missing"
+OTHER_MODEL = "other_model"
 """The state of an entry. SAME: unchanged. OTHER: the registry resolves the request to another artifact now. GONE: the
 registry no longer has the artifact. UNSERVED: it has the artifact, but no artifact answers the request any more.
-CHANGED: the model or the file has other content. MISSING: the file does not exist."""
+CHANGED: the file has other content. OTHER_MODEL: the ONNX file that the lock names is another model. MISSING: the file
+does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,14 +199,19 @@ def find_pinned(entry: LockEntry, cache: Cache, connect: Connect | None) -> Pinn
     Raises `DamagedError` if it contradicts the entry, `NoSuchArtifactError` if it is gone, `UnreachableError`.
     """
     found = _find_record(entry, cache, connect)
-    artifact = found.artifact
+    check_pinned(entry, found.artifact)
+    return found
+
+
+def check_pinned(entry: LockEntry, artifact: Artifact) -> Artifact:
+    """Return the artifact if it is the one of an entry. Raises `DamagedError`."""
     if not artifact.sound or (artifact.id, artifact.digest, artifact.sha256) != (entry.id, entry.digest, entry.sha256):
         raise DamagedError(
             f"{entry.model}: the lock and artifact {entry.id[:12]} disagree on digest, id, or sha256.",
             hint="Write the lock again with `mxr lock`. If the error persists, run `mxr-registry fsck`.",
             context={"id": entry.id, "found": {"digest": artifact.digest, "sha256": artifact.sha256}},
         )
-    return found
+    return artifact
 
 
 def _find_record(entry: LockEntry, cache: Cache, connect: Connect | None) -> PinnedArtifact:
@@ -284,7 +291,7 @@ def _check(entry: LockEntry, base: Path, cache: Cache, client: Client, follow_li
     if not MODEL.fullmatch(entry.model) and path.exists():
         found = subjects.find_model(str(path), cache, None, follow_links=follow_links).model
         if found != entry.request.key.model:
-            return LockFinding(entry, CHANGED, path=path)
+            return LockFinding(entry, OTHER_MODEL, path=path)
     try:
         first = client.resolve(entry.request).artifact.id
     except (NoSuchArtifactError, UsageError):
@@ -298,19 +305,52 @@ def _check(entry: LockEntry, base: Path, cache: Cache, client: Client, follow_li
     return LockFinding(entry, OTHER if first else UNSERVED, first)
 
 
-def verify_entries(lock: LockFile, cache: Cache, folder: Path | None = None) -> Iterator[LockFinding]:
+def replaced_model(entry: LockEntry, base: Path, memo: StatMemo, folder: Path | None = None) -> Path | None:
+    """Return the ONNX file that has the name of an entry's model and is another model; None if there is none.
+
+    It is looked for below `base`, the folder of the lock, and in `folder`. Raises `UsageError` and `DamagedError`.
+    """
+    if MODEL.fullmatch(entry.model):
+        return None
+    paths = [base / entry.model] if folder is None else [base / entry.model, folder / Path(entry.model).name]
+    for path in paths:
+        if path.is_file() and subjects.file_identity(path, memo) != entry.request.key.model:
+            return path
+    return None
+
+
+def refuse_replaced_models(lock: LockFile, base: Path, memo: StatMemo) -> None:
+    """Raise `MismatchError` if the lock names an ONNX file that is another model now."""
+    findings = [
+        LockFinding(entry, OTHER_MODEL if path else SAME, path=path)
+        for entry in lock.entries
+        for path in (replaced_model(entry, base, memo),)
+    ]
+    if error := drift_error(findings):
+        raise error
+
+
+def verify_entries(lock: LockFile, base: Path, cache: Cache, folder: Path | None = None) -> Iterator[LockFinding]:
     """Read the file of each entry, in the cache or in a folder, and compare its sha256 with that in the lock.
+
+    Models that lie below `base`, the folder of the lock, or in the folder are compared, too.
 
     In a folder, the file must have the name from `LockFile.file_names`. If no file has that name, or the consumer needs
     its own layout, a file with another name and the right content is accepted. Raises `UsageError` if there is no such
     folder.
     """
+    if folder is not None and not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder.", hint="Give the folder in which the programs were placed.")
+    for found in _files_of_entries(lock, cache, folder):
+        model = replaced_model(found.entry, base, cache.memo, folder) if found.state == SAME else None
+        yield LockFinding(found.entry, OTHER_MODEL, path=model) if model else found
+
+
+def _files_of_entries(lock: LockFile, cache: Cache, folder: Path | None) -> Iterator[LockFinding]:
     if folder is None:
         for entry in lock.entries:
             yield _verified(entry, {sha: cache.file_path(sha) for sha in _shas(entry, cache)})
         return
-    if not folder.is_dir():
-        raise UsageError(f"{folder} is not a folder.", hint="Give the folder in which the programs were placed.")
     others: dict[str, Path] | None = None
     for entry, name in zip(lock.entries, lock.file_names(), strict=True):
         path = folder / (name or entry.stem)
@@ -375,6 +415,7 @@ WORDS = {
     OTHER: "the registry resolves it to another artifact now",
     GONE: "gone from the registry",
     UNSERVED: "in the registry, but it no longer answers its request",
+    OTHER_MODEL: "the ONNX file is another model now",
     CHANGED: "changed",
     MISSING: "missing",
 }
@@ -409,6 +450,9 @@ def damage_error(findings: list[LockFinding], lock: Path, folder: Path | None = 
     if folder is not None:
         # A file that changed in the cache is replaced by itself; in a folder, it may be somebody's work.
         words += ["-o", shell_quoted(folder), *(["--force"] if changed else [])]
+    if not changed and any(each.state == OTHER_MODEL for each in findings):
+        hint = "Write a new lock of the model that lies there (`mxr lock`), or bring back the one that was locked."
+        return MismatchError(message, hint=hint, context=context)
     hint = f"Fetch them{' again' if changed else ''}: `{' '.join(words)}`."
     return (
         DamagedError(message, hint=hint, context=context)

@@ -109,12 +109,24 @@ class Models:
 
 
 @dataclass(frozen=True, slots=True)
+class PublicationIntent:
+    """What a publisher says is meant, where a registry would otherwise refuse.
+
+    `amend`: replace attributes and provenance of an artifact with these bytes that the caller pushed. `also_for`: the
+    same bytes are published for another model, and are right for this one, too. `restore`: the artifact was removed.
+    """
+
+    amend: bool = False
+    also_for: bool = False
+    restore: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Publish:
     """An artifact to publish: its key, its attributes, its provenance, and its files by their blobs.
 
     `key.model` is the publisher's claim: no bytes of the model are needed. `model` says more about it, for requests
-    that name the model by its identity. It is part of the artifact and creates no model. `amend` replaces attributes
-    and provenance of an artifact with these bytes that the caller pushed.
+    that name the model by its identity. It is part of the artifact and creates no model.
     """
 
     key: Key
@@ -122,7 +134,7 @@ class Publish:
     attributes: Attributes = field(default_factory=Attributes)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     model: ModelClaim | None = None
-    amend: bool = False
+    intent: PublicationIntent = field(default_factory=PublicationIntent)
 
     def __post_init__(self) -> None:
         self.attributes.check(self.key)

@@ -16,6 +16,7 @@ from mxr.cache.store import Cache
 from mxr.errors import NoSuchModelError, UsageError
 from mxr.onnxfile import OnnxInput, OnnxModel
 from mxr.util.frozen import dataclass
+from mxr.util.hashing import StatMemo
 
 if TYPE_CHECKING:
     from mxr.artifact.manifest import Manifest
@@ -82,12 +83,22 @@ def find_model(
     if is_identity(text):
         return _by_identity(complete_identity(text, cache, connect), cache, connect)
     path = Path(text)
-    onnx = onnxfile.read_model(path)
-    external = onnxfile.external_files(onnx, follow_links=follow_links)
-    model = model_identity(path, external, cache.memo)
+    onnx, external, model = _read(path, cache.memo, follow_links=follow_links)
     inputs = tuple(ModelInput(each.name, each.elem_type, each.dims) for each in onnx.inputs)
     cache.store_model(Model(model, _name(path), inputs))
     return ModelReference(model, onnx, path, external)
+
+
+def file_identity(path: Path, memo: StatMemo) -> str:
+    """Return the identity of the model in an ONNX file. Raises `DamagedError` and `UsageError`."""
+    # Who only compares hands no bytes on: a link out of the folder is followed.
+    return _read(path, memo, follow_links=True)[2]
+
+
+def _read(path: Path, memo: StatMemo, *, follow_links: bool) -> tuple[OnnxModel, tuple[tuple[str, Path], ...], str]:
+    onnx = onnxfile.read_model(path)
+    external = onnxfile.external_files(onnx, follow_links=follow_links)
+    return onnx, external, model_identity(path, external, memo)
 
 
 def is_identity(text: str) -> bool:

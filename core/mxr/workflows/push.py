@@ -193,13 +193,12 @@ def push(
     client: Client,
     provenance: Mapping[str, Any],
     watch: Watch,
-    *,
-    amend: bool = False,
+    intent: artifact_protocol.PublicationIntent | None = None,
 ) -> artifact_protocol.Artifact:
     """Upload the blobs of the program at `path` that the registry lacks, and publish it under its label.
 
-    `amend`: replace the facts of an artifact with these bytes that the same user pushed. After an interruption, call it
-    again. Raises `UnreachableError`, and `MismatchError`, `ConflictError` or `NotAllowedError` as the registry answers.
+    After an interruption, call it again. Raises `UnreachableError`, and `MismatchError`, `ConflictError` or
+    `NotAllowedError` as the registry answers.
     """
     file = cut(path, "model.mxr")
     publication = artifact_protocol.Publish(
@@ -208,7 +207,7 @@ def push(
         attributes=found.attributes,
         provenance={"file": path.name, **provenance},
         model=subject.claim(),
-        amend=amend,
+        intent=intent or artifact_protocol.PublicationIntent(),
     )
     return transfer.upload_and_publish(
         lambda: transfer.upload(client, path, file, watch(file.size)), lambda: client.publish(publication)

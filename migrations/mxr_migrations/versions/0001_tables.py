@@ -34,6 +34,7 @@ TABLES = (
     "namespaces",
     "registry",
     "tokens",
+    "tombstones",
     "workers",
     "artifact_blobs",
     "artifact_inputs",
@@ -60,6 +61,7 @@ def upgrade() -> None:
     _namespaces()
     _registry()
     _tokens()
+    _tombstones()
     _workers()
     _artifact_blobs()
     _artifact_inputs()
@@ -115,6 +117,8 @@ def _artifacts() -> None:
         _column("names_json", sa.Text()),
         _column("published_at", sa.Double()),
         _column("changed_at", sa.Double(), nullable=True),
+        _column("restored_at", sa.Double(), nullable=True),
+        _column("restored_by", WORD, nullable=True),
         _column("used_at", sa.Double()),
         _column("promoted_at", sa.Double(), nullable=True),
         _column("promoted", sa.BigInteger()),
@@ -135,9 +139,21 @@ def _artifacts() -> None:
         ["namespace", "model", "seq"],
         ["namespace", "model_name", "seq"],
         ["namespace", "seq"],
+        ["namespace", "sha256"],
         ["namespace", "used_at"],
     ):
         _index("artifacts", *columns)
+
+
+def _tombstones() -> None:
+    op.create_table(
+        "tombstones",
+        _column("namespace", NAMESPACE),
+        _column("id", HASH),
+        _column("removed_at", sa.Double()),
+        _column("removed_by", WORD),
+        sa.PrimaryKeyConstraint("namespace", "id", name="pk_tombstones"),
+    )
 
 
 def _blobs() -> None:

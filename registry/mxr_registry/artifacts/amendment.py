@@ -3,7 +3,7 @@
     built over pushed        the facts of the worker replace those of the publisher
     built over built         the facts stay
     pushed, the same facts   nothing changes
-    pushed, other facts      refused; with `amend`, the publisher of a pushed artifact replaces its own facts
+    pushed, other facts      refused; with `intent.amend`, the publisher of a pushed artifact replaces its own facts
 
 Facts are the attributes and who states them. An amendment ends the promotion: somebody promoted the facts before it.
 """
@@ -66,7 +66,7 @@ def amend(session: Session, existing: Row, checked: CheckedPublication) -> MxrEr
             _replace(session, existing, checked)
         return None
     differences = _differences(existing, checked)
-    if not differences and not checked.wanted.amend:
+    if not differences and not checked.wanted.intent.amend:
         return None
     problem = _refusal(existing, checked, differences)
     if problem is None:
@@ -97,10 +97,10 @@ def _refusal(existing: Row, checked: CheckedPublication, differences: list[Diffe
             hint="The facts of a built artifact cannot be replaced. Push again without options that contradict them.",
             context=context,
         )
-    if not checked.wanted.amend:
+    if not checked.wanted.intent.amend:
         return ConflictError(
             f"These bytes were already published, as artifact {id}, with other facts{listed}.",
-            hint="To replace the facts of an artifact that you pushed, set `amend`.",
+            hint="To replace the facts of an artifact that you pushed, set `intent.amend`.",
             context=context | {"amendable": True},
         )
     if existing.created_by != checked.source.created_by:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import delete, exists, func, select, update
+from sqlalchemy import delete, exists, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from mxr.artifact.attributes import Attributes
@@ -28,6 +28,7 @@ from mxr_registry.database.tables import (
     BlobRow,
     LockArtifactRow,
     NamespaceRow,
+    TombstoneRow,
 )
 from mxr_registry.decoding_cache import DecodingCache
 
@@ -53,6 +54,8 @@ COLUMNS = (
     ArtifactRow.job,
     ArtifactRow.worker,
     ArtifactRow.changed_at,
+    ArtifactRow.restored_at,
+    ArtifactRow.restored_by,
     ArtifactRow.model_name,
     select(NamespaceRow.serve).where(NamespaceRow.name == ArtifactRow.namespace).scalar_subquery().label("serve"),
 )
@@ -146,6 +149,8 @@ def fields_of(row: Row, default: str) -> str:
         "published_at": time_text(row.published_at),
         "promoted_at": time_text(row.promoted_at),
         "changed_at": time_text(row.changed_at),
+        "restored_at": time_text(row.restored_at),
+        "restored_by": row.restored_by,
         "created_by": row.created_by,
         "job": row.job,
         "worker": row.worker,
@@ -210,7 +215,7 @@ def find_artifact(session: Session, namespace: str, id: str) -> Row:
     query = select(*COLUMNS, row.manifest_json, row.description_json).where(row.namespace == namespace)
     rows = session.execute(query.where(row.id >= id, row.id < id + "g").limit(2)).all()
     if not rows:
-        raise NotFoundError(f"There is no artifact {id}.", context={"object": "artifact"})
+        raise _not_found(session, namespace, id)
     if len(rows) > 1:
         raise UsageError(
             f"More than one artifact id begins with {id}.",
@@ -218,6 +223,20 @@ def find_artifact(session: Session, namespace: str, id: str) -> Row:
             context={"object": "artifact", "ids": [each.id for each in rows]},
         )
     return rows[0]
+
+
+def _not_found(session: Session, namespace: str, id: str) -> NotFoundError:
+    """Return the error for an id, which tells one that was removed from one that was lost or never was."""
+    row = TombstoneRow
+    query = select(row.id, row.removed_by).where(row.namespace == namespace, row.id >= id, row.id < id + "g")
+    removed = session.execute(query.limit(1)).first()
+    if removed is None:
+        return NotFoundError(f"There is no artifact {id}.", context={"object": "artifact"})
+    return NotFoundError(
+        f"Artifact {removed.id[:12]} was removed by {removed.removed_by}.",
+        hint="Request another program. To publish this one again, set `intent.restore`.",
+        context={"object": "artifact", "id": removed.id, "removed": True},
+    )
 
 
 def file_of(row: Row, name: str) -> File:
@@ -265,11 +284,12 @@ def delete_rows(session: Session, artifacts: Sequence[int]) -> int:
     return session.execute(delete(ArtifactRow).where(ArtifactRow.seq.in_(artifacts))).rowcount
 
 
-def remove_artifact(session: Session, namespace: str, id: str, owner: str | None = None) -> str:
+def remove_artifact(session: Session, namespace: str, id: str, by: str, owner: str | None = None) -> str:
     """Remove an artifact and return its last JSON. Its blobs stay until a sweep finds them unreferenced.
 
-    `owner`: the principal that may remove only what it pushed itself. Raises `NotAllowedError` if that is somebody
-    else's, or if a registered lock pins the artifact.
+    It leaves a tombstone with `by`, the principal who removed it: nobody publishes it again by chance. `owner`: the
+    principal that may remove only what it pushed itself. Raises `NotAllowedError` if that is somebody else's, or if a
+    registered lock pins the artifact.
     """
     row = find_artifact(session, namespace, id)
     if owner is not None and (row.origin == BUILT or row.created_by != owner):
@@ -282,6 +302,8 @@ def remove_artifact(session: Session, namespace: str, id: str, owner: str | None
     removed = show_artifact(session, namespace, row.id)
     try:
         delete_rows(session, [row.seq])
+        tombstone = {"namespace": namespace, "id": row.id, "removed_at": now(session), "removed_by": by}
+        session.execute(insert(TombstoneRow).values(tombstone))
     except IntegrityError:
         raise NotAllowedError(
             f"Artifact {row.id[:12]} has just been pinned by a lock.",

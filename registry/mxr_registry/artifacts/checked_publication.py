@@ -12,12 +12,16 @@ from .inspection import Description
 
 @dataclass(frozen=True, slots=True)
 class PublicationSource:
-    """What the registry itself knows of a publication: its origin, the principal, and job and worker of a built one."""
+    """What the registry itself knows of a publication: its origin, the principal, and job and worker of a built one.
+
+    `admin`: the principal may publish again what others removed.
+    """
 
     origin: str
     created_by: str
     job: str | None = None
     worker: str | None = None
+    admin: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from sqlalchemy.exc import IntegrityError
 from mxr.artifact import model_evidence, program_evidence, serving
 from mxr.artifact.key import Difference
 from mxr.artifact.manifest import File, Manifest, artifact_id
-from mxr.errors import MismatchError, MxrError, NoSuchBlobError, UsageError
+from mxr.errors import ConflictError, MismatchError, MxrError, NoSuchBlobError, UsageError
 from mxr.protocol.artifacts import Publish
 from mxr.util.codec import canonical, encode
 from mxr_registry.database.session import Database, Session, now
@@ -26,7 +26,7 @@ from mxr_registry.database.stored_object import StoredObject
 from mxr_registry.database.tables import ArtifactBlobRow, ArtifactInputRow, ArtifactRow
 from mxr_registry.storage.store import Store
 
-from . import amendment, blobs, catalog, models
+from . import amendment, blobs, catalog, models, removals
 from .checked_publication import CheckedPublication, PublicationSource
 from .inspection import Description
 
@@ -45,15 +45,15 @@ class RecordedPublication:
 
 
 def publish(
-    db: Database, store: Store, inspect: Inspect, namespace: str, principal: str, wanted: Publish
+    db: Database, store: Store, inspect: Inspect, namespace: str, source: PublicationSource, wanted: Publish
 ) -> StoredObject:
-    """Publish an artifact as `principal` and return it.
+    """Publish an artifact for a publisher and return it.
 
     Raises `NoSuchBlobError`, `DamagedError`, `DamagedBlobError`, `MismatchError` if a program contradicts its key,
-    `ConflictError` for another model, or for bytes that were published with other facts, and `NotAllowedError` for an
-    amendment by somebody else.
+    `ConflictError` for bytes of another model, bytes that were published with other facts, and an artifact that was
+    removed, and `NotAllowedError` for an amendment by somebody else, or if it was removed by somebody else.
     """
-    checked = check_publication(db, store, inspect, namespace, wanted, PublicationSource(serving.PUSHED, principal))
+    checked = check_publication(db, store, inspect, namespace, wanted, source)
     checked = replace(checked, description=_with_warnings(checked, _check_model(db, namespace, checked)))
     for _ in range(ATTEMPTS):
         try:
@@ -182,13 +182,40 @@ def write_artifact(session: Session, namespace: str, checked: CheckedPublication
         if checked.repairs or (checked.source.origin, existing.origin) == (serving.BUILT, serving.PUSHED):
             _replace_manifest(session, namespace, existing.seq, checked.wanted.manifest)
         return RecordedPublication(False, amendment.amend(session, existing, checked))
+    _refuse_second_model(session, namespace, checked)
     values = _values(session, namespace, checked) | amendment.facts_of(session, namespace, checked)
+    values |= removals.restore(session, namespace, checked)
     seq = session.execute(insert(row).values(values).returning(row.seq)).scalar_one()
     _bind(session, namespace, seq, checked.wanted.manifest)
     inputs = [{"artifact": seq, "name": name} for name, _ in checked.wanted.key.inputs]
     if inputs:
         session.execute(insert(ArtifactInputRow), inputs)
     return RecordedPublication(True)
+
+
+def _refuse_second_model(session: Session, namespace: str, checked: CheckedPublication) -> None:
+    """Raise `ConflictError` for a push of bytes that are published for another model: the weights are in them.
+
+    A worker compiles the very model, and so proves that two models have one program.
+    """
+    row, wanted = ArtifactRow, checked.wanted
+    if checked.source.origin == serving.BUILT or wanted.intent.also_for:
+        return
+    query = select(row.id, row.model).where(
+        row.namespace == namespace, row.sha256 == wanted.manifest.sha256, row.model != wanted.key.model
+    )
+    other = session.execute(query.limit(1)).first()
+    if other is not None:
+        raise ConflictError(
+            f"These bytes are published for another model ({other.model[:19]}, artifact {other.id[:12]}), and a "
+            "program holds the weights of its model.",
+            hint="Publish the program of this model. If both have the same weights, set `intent.also_for`.",
+            context={
+                "id": other.id,
+                "also_for": True,
+                "differences": [Difference("model", wanted.key.model, other.model).to_json()],
+            },
+        )
 
 
 def _replace_manifest(session: Session, namespace: str, artifact: int, manifest: Manifest) -> None:

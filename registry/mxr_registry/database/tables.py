@@ -175,11 +175,11 @@ class ArtifactRow(Base):
     """A published artifact. `seq` is the order of publication, `promoted` the order of promotion (0: not promoted).
 
     `origin`, `created_by`, `job` and `worker` are what the registry knows of the publication, `provenance_json` is what
-    the publisher said, and `claim_json` what the publisher says about the model. `fixed_digest` is the digest of
-    the facts that a request never leaves open (`Key.fixed_digest`). `model_name` is a label: what the publisher calls
-    the model, or the name with which it was registered. `sources_json` tells who states each fact.
-    `changed_at`: when the facts were last replaced. `used_at`: the last use, accurate to some seconds, or the time of
-    publication if it was never used.
+    the publisher said, and `claim_json` what the publisher says about the model. `fixed_digest` is the digest of the
+    facts that a request never leaves open (`Key.fixed_digest`). `model_name` is a label: what the publisher calls the
+    model, or the name with which it was registered. `sources_json` tells who states each fact. `changed_at`: when the
+    facts were last replaced. `restored_at`, `restored_by`: its last return after a removal. `used_at`: the last use,
+    accurate to some seconds, or the time of publication if it was never used.
     """
 
     __tablename__ = "artifacts"
@@ -208,6 +208,8 @@ class ArtifactRow(Base):
     names_json: Mapped[str] = mapped_column(Text)
     published_at: Mapped[float]
     changed_at: Mapped[float | None]
+    restored_at: Mapped[float | None]
+    restored_by: Mapped[str | None] = mapped_column(Word)
     used_at: Mapped[float]
     promoted_at: Mapped[float | None]
     promoted: Mapped[int]
@@ -220,6 +222,7 @@ class ArtifactRow(Base):
     __table_args__ = (
         UniqueConstraint("namespace", "id"),
         Index(None, "namespace", "digest"),
+        Index(None, "namespace", "sha256"),
         Index(None, "namespace", "fixed_digest", "seq"),
         Index(None, "namespace", "seq"),
         Index(None, "namespace", "used_at"),
@@ -229,6 +232,17 @@ class ArtifactRow(Base):
         Index(None, "namespace", "model_name", "seq"),
         {"sqlite_autoincrement": True},
     )
+
+
+class TombstoneRow(Base):
+    """An artifact that somebody removed, and that nobody published again since. Retention leaves none."""
+
+    __tablename__ = "tombstones"
+
+    namespace: Mapped[str] = mapped_column(Namespace, primary_key=True)
+    id: Mapped[str] = mapped_column(Hash, primary_key=True)
+    removed_at: Mapped[float]
+    removed_by: Mapped[str] = mapped_column(Word)
 
 
 class ArtifactBlobRow(Base):

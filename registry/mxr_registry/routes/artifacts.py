@@ -8,8 +8,10 @@ from urllib.parse import quote
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 
+from mxr.artifact import serving
 from mxr.protocol import artifacts as artifact_protocol
 from mxr_registry.artifacts import blobs, catalog, publication
+from mxr_registry.artifacts.checked_publication import PublicationSource
 from mxr_registry.openapi.operations import (
     AFTER,
     ARTIFACT_FILTERS,
@@ -71,10 +73,12 @@ def list_artifacts(request: Request, services: ServicesDep, caller: CallerDep) -
 async def publish(body: LargeBodyDep, services: ServicesDep, caller: CallerDep, address: AddressDep) -> Response:
     """Return 201 for a new artifact, and 200 if the same bytes are already published for this key.
 
-    409 if they were published with other attributes; `amend` replaces the attributes of an artifact that you pushed.
+    409 if they were published with other attributes, or for another model, or if the artifact was removed. `intent`
+    says that it is meant.
     """
     wanted = await run_in_threadpool(decode_body, artifact_protocol.Publish, body)
-    known = (services.db, services.store, services.inspect, caller.namespace, caller.principal)
+    source = PublicationSource(serving.PUSHED, caller.principal, admin=caller.owner is None)
+    known = (services.db, services.store, services.inspect, caller.namespace, source)
     found = await services.checking.run(address, publication.publish, *known, wanted)
     return stored_reply(found, "/v1/artifacts")
 
@@ -125,7 +129,7 @@ def remove(id: ArtifactId, services: ServicesDep, caller: CallerDep) -> Response
     A publisher removes what it pushed; an administrator everything.
     """
     with services.db.writing() as session:
-        return reply(catalog.remove_artifact(session, caller.namespace, id, caller.owner))
+        return reply(catalog.remove_artifact(session, caller.namespace, id, caller.principal, caller.owner))
 
 
 @router.head("/{id}/files/{name:path}", operation_id="download_artifact_file", include_in_schema=False)

@@ -77,13 +77,42 @@ class TestPublish:
             {
                 "key": parts.gpu_key(),
                 "manifest": own["manifest"],
-                "amend": True,
+                "intent": {"amend": True},
                 "attributes": {**FACTS["attributes"], "num_cu": 104},
             },
         )
         text = bob.refused("DELETE", f"/v1/artifacts/{own['id']}")
         assert "was pushed by alice, and bob may remove only what it pushed" in text
         alice.ok("DELETE", f"/v1/artifacts/{own['id']}")
+
+    def test_what_was_removed_comes_back_only_by_who_removed_it(
+        self, server: Any, principals: Principals, parts: Any
+    ) -> None:
+        alice, bob, admin = principals("alice", "publish"), principals("bob", "publish"), principals("root", "admin")
+        own = publish(alice, parts.gpu_key())
+        path, again = f"/v1/artifacts/{own['id']}", {"key": parts.gpu_key(), "manifest": own["manifest"], **FACTS}
+        admin.ok("DELETE", path)
+        status, said = server.call("GET", path)
+        assert (status, said["context"]["removed"], said["context"]["id"]) == (404, True, own["id"])
+        status, said = alice("POST", "/v1/artifacts", again)
+        assert (status, said["code"], said["context"]["removed"]) == (409, "conflict", True)
+        assert "was removed by root" in said["detail"] and "intent.restore" in said["hint"]
+        meant = again | {"intent": {"restore": True}}
+        assert "was removed by root" in alice.refused("POST", "/v1/artifacts", meant)
+        back = admin.ok("POST", "/v1/artifacts", meant)
+        assert (back["id"], back["restored_by"], back["created_by"]) == (own["id"], "root", "root")
+        assert back["restored_at"] >= own["published_at"] and own["restored_at"] is None
+        # Its own removal is its own to undo; the history stays until then.
+        admin.ok("DELETE", path)
+        assert bob.refused("POST", "/v1/artifacts", meant)
+        admin.ok("POST", "/v1/artifacts", meant)
+        assert alice.ok("POST", "/v1/artifacts", again)["restored_by"] == "root"
+
+    def test_it_restores_what_it_removed_itself(self, principals: Principals, parts: Any) -> None:
+        alice = principals("alice", "publish")
+        own = publish(alice, parts.gpu_key())
+        alice.ok("DELETE", f"/v1/artifacts/{own['id']}")
+        assert publish(alice, parts.gpu_key(), intent={"restore": True})["restored_by"] == "alice"
 
     def test_it_removes_nothing_that_was_built(self, server: Any, principals: Principals, parts: Any) -> None:
         """Not even under the name of the worker that built it."""

@@ -84,13 +84,13 @@ def test_the_same_bytes_with_other_facts(registry: Any, parts: Any) -> None:
     assert registry.ok("GET", path) == first
     # An amendment replaces the facts, and ends the promotion of those before it.
     registry.ok("POST", f"{path}/promote")
-    status, said = registry.publish(parts.gfx908, key, attributes=other, provenance={"run": 2}, amend=True)
+    status, said = registry.publish(parts.gfx908, key, attributes=other, provenance={"run": 2}, intent={"amend": True})
     assert (status, said["id"], said["attributes"]["num_cu"], said["provenance"]) == (200, first["id"], 104, {"run": 2})
     assert said["promoted_at"] is None and said["changed_at"] >= said["published_at"]
     # Only by who published it.
     registry.rows.execute("UPDATE artifacts SET created_by = 'somebody'")
     for changed in (facts, other):
-        status, problem = registry.publish(parts.gfx908, key, attributes=changed, amend=True)
+        status, problem = registry.publish(parts.gfx908, key, attributes=changed, intent={"amend": True})
         assert (status, problem["code"]) == (403, "not_allowed")
     assert registry.ok("GET", path) == said | {"created_by": "somebody"}
 
@@ -114,10 +114,42 @@ def test_a_finish_over_pushed_bytes_replaces_origin_and_facts(registry: Any) -> 
     assert resolved(registry, key) == done["id"]
     # No push changes it again.
     for amend in (False, True):
-        status, said = registry.publish(REF, key, attributes={"build": "evil"}, amend=amend)
+        status, said = registry.publish(REF, key, attributes={"build": "evil"}, intent={"amend": amend})
         assert (status, said["code"]) == (409, "conflict") and "worker one" in said["detail"]
     assert registry.publish(REF, key, attributes=done["attributes"])[0] == 200
     assert registry.ok("GET", f"/v1/artifacts/{done['id']}") == done
+
+
+def test_a_worker_brings_back_what_was_removed(registry: Any) -> None:
+    """It compiled the same bytes again, because somebody asked for it."""
+    key = ref_key(registry.register_model())
+    first = built(registry, key, REF)
+    registry.ok("DELETE", f"/v1/artifacts/{first['id']}")
+    again = built(registry, key, REF)
+    assert (again["id"], again["restored_by"]) == (first["id"], "one")
+    assert registry.publish(REF, key, attributes=again["attributes"])[0] == 200
+
+
+def test_bytes_of_another_model_are_refused(registry: Any, parts: Any) -> None:
+    """The weights are in a program: what one model was compiled to is no program of another one."""
+    key, other = parts.gpu_key(), parts.gpu_key() | {"model": "sha256:" + "9" * 64}
+    _, first = registry.publish(parts.gfx908, key, attributes=EXPLICIT)
+    for batch in (other, other | {"fast_math": False}):
+        status, said = registry.publish(parts.gfx908, batch, attributes=EXPLICIT, intent={})
+        assert (status, said["code"], said["context"]["id"]) == (409, "conflict", first["id"])
+        assert said["context"]["differences"] == [
+            {"field": "model", "asked": other["model"], "found": parts.gpu_key()["model"]}
+        ]
+    assert "intent.also_for" in said["hint"]
+    # The same model with other facts is no second model.
+    assert registry.publish(parts.gfx908, key | {"fast_math": False}, attributes=EXPLICIT, intent={})[0] == 201
+    status, second = registry.publish(parts.gfx908, other, attributes=EXPLICIT, intent={"also_for": True})
+    assert status == 201
+    # Each is known now, and can be pushed again.
+    for mine in (key, other):
+        assert registry.publish(parts.gfx908, mine, attributes=EXPLICIT, intent={})[0] == 200
+    registry.ok("DELETE", f"/v1/artifacts/{first['id']}")
+    registry.ok("DELETE", f"/v1/artifacts/{second['id']}")
 
 
 def test_what_a_namespace_serves(registry: Any) -> None:

@@ -131,7 +131,9 @@ def test_a_move_that_broke_off_goes_on(source: Any, target: Rows, tmp_path: Path
     """Blobs that are there and right are left; one of other bytes is replaced."""
     words = ("--to-database", target.url, "--to-store", f"file://{tmp_path / 'there' / 'store'}")
     move(source, *words)
-    target.execute(*(f"DELETE FROM {name}" for name in ("artifact_blobs", "artifact_inputs", "artifacts", "misses")))
+    target.execute(
+        *(f"DELETE FROM {name}" for name in ("artifact_blobs", "artifact_inputs", "artifacts", "misses", "tombstones"))
+    )
     target.execute(*(f"DELETE FROM {name}" for name in ("blobs", "workers", "job_events", "jobs")))
     blobs = sorted((tmp_path / "there" / "store" / "blobs").glob("*/*/*"))
     blobs[0].unlink()

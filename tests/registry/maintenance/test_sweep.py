@@ -228,7 +228,7 @@ def test_two_sweeps_beside_uploads_lose_nothing(start: Any, parts: Any, fsck: An
     for number in range(many):
         key = parts.ref_key(env={"MIGRAPHX_MLIR_TUNE_LIMIT": str(number % (many // 2))})
         while True:
-            status, said = server.publish(parts.ref, key, cut=40_000 + number % (many // 2))
+            status, said = server.publish(parts.ref, key, cut=40_000 + number % (many // 2), intent={"restore": True})
             if status in (200, 201):
                 break
             # A blob was swept while it was on its way: said so, and sent again.

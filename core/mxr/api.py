@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from mxr.artifact.request_defaults import NO_DEFAULTS, RequestDefaults
 from mxr.artifact.target import DynamicDim, Inputs
 from mxr.cache.store import Cache
+from mxr.consumers.python import PYTHON
 from mxr.display.text import did_you_mean, printable
 from mxr.request.builder import OptionArguments, PreparedPartialRequest, PreparedRequest, RequestOptions
 from mxr.request.defaults import apply_defaults, of_project, of_settings
@@ -94,7 +95,7 @@ def fetch(
     connect = None if offline else connection(settings)
     wanted = make_options(inputs, options, settings.consumer)
     defaults = configured_defaults(os.fspath(model), settings)
-    host = this_host(settings, wanted)
+    host = host_of_this_program(settings, wanted)
     subject, completed = complete(wanted, os.fspath(model), cache, connect, host, defaults=defaults)
     if output is None:
         return warned(completed.fetch(cache, connect, refresh=refresh))
@@ -131,7 +132,7 @@ def fetch_set(
     connect = None if offline else connection(settings)
     wanted = make_options(inputs, options, settings.consumer)
     subject = models.find_model(os.fspath(model), cache, connect, follow_links=wanted.follow_links)
-    host = this_host(settings, wanted)
+    host = host_of_this_program(settings, wanted)
     defaults = configured_defaults(os.fspath(model), settings)
     first = replace(wanted, batch=next(iter(batches), None))
     defaults = all_defaults(first, subject, host, defaults, cache, connect)
@@ -318,6 +319,18 @@ def this_host(settings: Settings, options: RequestOptions | None = None, *, whol
     toolchain = options is None or options.migraphx is None or options.rocm is None
     local = detect(environ=os.environ, toolchain=toolchain, whole_node=whole_node)
     return local if recorded is None else combine(recorded, local)
+
+
+def host_of_this_program(settings: Settings, options: RequestOptions) -> Host:
+    """Return the facts of this host for a Python program: the MIGraphX of its environment counts, if there is one.
+
+    For another consumer, and with recorded host facts, it is `this_host`.
+    """
+    host = this_host(settings, options)
+    own = tuple(each for each in host.installations if each.python)[:1]
+    if not own or options.consumer not in (None, PYTHON.name):
+        return host
+    return replace(host, toolchain=own[0].toolchain, installations=own)
 
 
 def as_inputs(inputs: Mapping[str, Sequence[int | DynamicDim]] | None) -> Inputs:

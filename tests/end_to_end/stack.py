@@ -92,6 +92,11 @@ def eventually(look: Callable[[], Any], seconds: float = 200.0) -> Any:
     return found
 
 
+def _meant(words: tuple[object, ...]) -> tuple[str, ...]:
+    """What a push needs besides: the models of the tests differ in a text only, and have one program."""
+    return ("--also-for",) if words[:1] == ("push",) else ()
+
+
 class Host:
     """A machine that has `mxr`: a home and a cache of its own."""
 
@@ -113,14 +118,9 @@ class Host:
         cwd: Path | None = None,
         also_for: bool = True,
     ) -> Done:
-        """Runs `mxr` to its end, by way of the command `through` if any; fails unless it exits with `expect`.
-
-        The models of the tests differ in a text only, and have one program: `also_for` says so of what is pushed.
-        """
-        if words[0] == "push" and also_for:
-            words = (*words, "--also-for")
+        """Runs `mxr` to its end, by way of the command `through` if any; fails unless it exits with `expect`."""
         done = run_program(
-            command("mxr", *words, through=through),
+            command("mxr", *words, *(_meant(words) if also_for else ()), through=through),
             env=self.environ | dict(env or {}),
             cwd=cwd or self.home,
             input=stdin,
@@ -136,7 +136,7 @@ class Host:
     ) -> subprocess.Popen[str]:
         """Starts `mxr` and goes on."""
         return Program(
-            command("mxr", *words, through=through),
+            command("mxr", *words, *_meant(words), through=through),
             env=self.environ | dict(env or {}),
             cwd=self.home,
             stdin=subprocess.DEVNULL,

@@ -134,7 +134,7 @@ def test_a_removed_artifact_is_not_served_after_max_age_neither_online_nor_away_
         each(*exact, "--offline", "--allow", "cu", expect=69)
     mxr("fetch", model, *gpu, "--locked", "--offline", expect=3)
     registry.start()
-    mxr("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python")
+    mxr("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python", "--restore")
     assert mxr(*exact).json["id"] == identity, "published again, it serves again"
     registry.stop()
     assert mxr(*exact, "--offline").json["id"] == identity

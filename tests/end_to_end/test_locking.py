@@ -181,7 +181,7 @@ def test_a_changed_model_is_found(
     mxr("lock", model, *gpu, "-o", lock)
     unique(model, model, "it was trained again")
     entries = mxr("lock", "--check", "-o", lock, "--json", expect=6).error["context"]["entries"]
-    assert [(each["state"], each["path"]) for each in entries] == [("changed", str(model))]
+    assert [(each["state"], each["path"]) for each in entries] == [("other_model", str(model))]
     model.unlink()
     mxr("lock", "--check", "-o", lock)
 
@@ -275,7 +275,7 @@ def test_a_lock_lays_out_for_the_consumer_of_each_entry(
     follow(other, error["hint"])
     assert "all files as locked" in other("verify", lock, "--in", folder).out
     model.write_bytes(model.read_bytes() + b"\x32\x01x")
-    assert "not the model that was locked" in other("fetch", "--locked", lock, "-o", folder, expect=6).err
+    assert "the ONNX file is another model now" in other("fetch", "--locked", lock, "-o", folder, expect=6).err
 
 
 def test_verify_reads_the_cache_again(locked: Host) -> None:

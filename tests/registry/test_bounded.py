@@ -146,7 +146,7 @@ def test_publications_do_not_stop_other_requests(start: Any) -> None:
     manifest = server.manifest(REF)
 
     def publication(number: int) -> dict[str, Any]:
-        return {"key": ref_key(f"sha256:{number:064x}"), "manifest": manifest}
+        return {"key": ref_key(f"sha256:{number:064x}"), "manifest": manifest, "intent": {"also_for": True}}
 
     def send(number: int) -> PendingRequest:
         pending: PendingRequest = server.pending("POST", "/v1/artifacts", publication(number))

@@ -63,7 +63,7 @@ def test_programs_of_one_new_model_are_published(both: Any, parts: Any) -> None:
 
         def publish(number: int, model: str = model, stated: Any = stated) -> tuple[int, Any]:
             key = parts.ref_key(model=model, env={"MIGRAPHX_MLIR_TUNE_LIMIT": str(number // 2)})
-            body = {"key": key, "manifest": manifest, "model": stated}
+            body = {"key": key, "manifest": manifest, "model": stated, "intent": {"also_for": True}}
             return both[number % 2].call("POST", "/v1/artifacts", body)
 
         found = at_once(publish)
@@ -106,6 +106,7 @@ def test_each_miss_counts(both: Any, parts: Any) -> None:
 def test_what_a_resolve_finds_stays_whole_while_it_is_removed(both: Any, parts: Any) -> None:
     """Publish, remove and resolve the same artifact: each answer is one of those that a moment could give."""
     body = {"key": parts.gpu_key(), "manifest": both[0].manifest(parts.gfx908), **parts.explicit}
+    body["intent"] = {"restore": True}
     id = both[0].call("POST", "/v1/artifacts", body)[1]["id"]
 
     def work(number: int) -> tuple[int, Any]:

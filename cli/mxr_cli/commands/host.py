@@ -42,7 +42,11 @@ def host(session: Session, node_labels: bool) -> None:
         print_json(found.to_json())
         return
     echo(f"{userland(found.toolchain.vendor):<9} {found.toolchain.rocm or 'not found'}")
-    echo(f"MIGraphX  {found.toolchain.migraphx or 'not found'} {found.toolchain.migraphx_build or ''}".rstrip())
+    version = found.toolchain.migraphx or ("which of several is not known" if found.installations else "not found")
+    echo(f"MIGraphX  {version} {found.toolchain.migraphx_build or ''}".rstrip())
+    if len({each.toolchain.migraphx for each in found.installations}) > 1:
+        for each in found.installations:
+            echo(f"  {each}")
     for gpu in found.targets:
         features = "".join(f":{name}{sign}" for name in ("sramecc", "xnack") if (sign := getattr(gpu, name)))
         actual = f", actually {gpu.real_arch}" if gpu.real_arch and gpu.real_arch != gpu.arch else ""

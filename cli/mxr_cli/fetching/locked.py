@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mxr import consumers
 from mxr.artifact.key import MODEL_PREFIX
 from mxr.display.text import counted
-from mxr.errors import MismatchError, UsageError
+from mxr.errors import UsageError
 from mxr.lockfiles import pins
 from mxr.lockfiles.lockfile import FILE_NAME, LockEntry, LockFile, load_lock
 from mxr.request.builder import PreparedRequest, RequestOptions
@@ -182,12 +182,6 @@ def _check_layouts(
             connect,
             follow_links=options.request.follow_links,
         )
-        if subject.model != locked:
-            raise MismatchError(
-                f"{model} is not the model that was locked.",
-                hint="Restore the locked model, or run mxr lock again.",
-                context={"differences": [{"field": "model", "asked": locked, "found": subject.model}]},
-            )
         output = options.destination(asked.request.key)
         assert output is not None
         installer = installer_for(asked.consumer)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mxr.errors import UsageError
+
 ROCM_OF: Mapping[str, str] = {
     **{f"2.{minor}": f"5.{minor}" for minor in range(8)},
     **{f"2.{minor}": f"6.{minor - 8}" for minor in range(8, 13)},
@@ -11,17 +13,34 @@ ROCM_OF: Mapping[str, str] = {
     "2.16": "7.14",
     "2.17": "10.0",
     "2.18": "10.1",
+    "2.19": "10.2",
 }
 """The ROCm release (MAJOR.MINOR) that ships each MIGraphX version (MAJOR.MINOR).
 
 Source: MIGraphX's CMakeLists.txt at the tags rocm-5.0.0 to rocm-7.2.4; from 2.16, AMD's installation pages of MIGraphX
-and ONNX Runtime for ROCm 7.14, 10.0 and 10.1. All patch releases of one ROCm minor release write the same version, so
+and ONNX Runtime for ROCm 7.14, 10.0, 10.1 and 10.2. All patch releases of one ROCm minor release write the same
+version, so
 the patch release is unknown."""
 
 
 def release(version: str) -> tuple[int, ...]:
     """Return MAJOR.MINOR of a version as numbers, for comparisons."""
     return tuple(int(part) for part in version.split(".")[:2])
+
+
+def refuse_rocm_number(migraphx: str) -> None:
+    """Raise `UsageError` for a version of AMD's MIGraphX that is a number of ROCm.
+
+    Some distributions number their package of MIGraphX like ROCm. Source: Arch Linux, package migraphx 7.2.3-2;
+    nixpkgs.
+    """
+    majors = {rocm.partition(".")[0] for rocm in ROCM_OF.values()} - {"5"}
+    if migraphx.strip().partition(".")[0] in majors:
+        raise UsageError(
+            f"{migraphx.strip()} is a version of ROCm, not of MIGraphX, which counts 2.15, 2.16 and so on. Some "
+            "distributions number their package of MIGraphX like ROCm.",
+            hint="Ask MIGraphX itself (`migraphx-driver --version`), and give that version with --migraphx.",
+        )
 
 
 def pair_warnings(migraphx: str | None, rocm: str | None) -> tuple[str, ...]:

@@ -31,7 +31,12 @@ ALLOWED_TUNINGS = ("cross", "eager")
 """Tunings that serve only a request that allows them: faster to compile, and slower to run."""
 FEATURES = ("sramecc", "xnack")
 
-BASE_ARCH = re.compile(r"gfx[1-9][0-9]?[0-9a-f]{2}")
+BASE_ARCH = re.compile(r"gfx[1-9][0-9]?[0-9a-f]{2}(-strict)?")
+"""`gfx1250-strict` is the first revision of gfx1250, on which code for the later one does not run.
+
+Source: ROCm/rocm-systems pull 11725; rocm-bootstrap 0.3.0, the table of targets.
+"""
+
 GENERIC_ARCH = re.compile(r"gfx[1-9][0-9]?(-[0-9])?-generic")
 
 SRAMECC = frozenset({"gfx906", "gfx908", "gfx90a", "gfx940", "gfx941", "gfx942", "gfx950", "gfx9-4-generic"})
@@ -42,6 +47,12 @@ XNACK = SRAMECC | frozenset(
     | {"gfx1010", "gfx1011", "gfx1012", "gfx1013", "gfx9-generic", "gfx10-1-generic"}
 )
 """Archs with an xnack setting in their code objects. Source: LLVM, AMDGPUUsage, "AMDGPU Processors"."""
+
+ALWAYS_XNACK = frozenset({"gfx1250", "gfx1251", "gfx1250-strict"})
+"""Archs that always retry page faults: `xnack+` in a name says nothing, and their code objects have no setting.
+
+Source: llvm/llvm-project pull 166754; AMD, hipBLAS, "Supported GPU targets" (gfx1250:xnack+).
+"""
 
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     "gfx9-generic": ("gfx900", "gfx902", "gfx904", "gfx906", "gfx909", "gfx90c"),
@@ -84,6 +95,8 @@ class GfxArch:
                     f"{part!r} in {text!r} is not a feature setting.",
                     hint="Write sramecc+, sramecc-, xnack+ or xnack-, each feature once.",
                 )
+            if name == "xnack" and sign == "+" and base in ALWAYS_XNACK:
+                continue
             if not capable(base, name):
                 raise UsageError(f"{base} has no {name} setting.", hint=f"Omit it: --arch {base}.")
             found[name] = sign

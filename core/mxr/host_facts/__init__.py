@@ -8,6 +8,7 @@ visible     GPUs that environment variables hide
 rocminfo    output of rocminfo, for what the kernel does not report
 gpus        the GPUs that a program sees
 node_labels the labels of a Kubernetes node with these GPUs
+places      where ROCm and MIGraphX may be
 toolchain   versions of ROCm, DTK and MIGraphX
 """
 
@@ -16,14 +17,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from .facts import Host, HostTarget, HostToolchain, combine, read_recorded, write_host
+from .facts import Host, HostTarget, HostToolchain, Installation, combine, describe, read_recorded, write_host
 from .root import Root, Run
 
 __all__ = [
     "Host",
     "HostTarget",
     "HostToolchain",
+    "Installation",
     "combine",
+    "describe",
     "detect",
     "read_recorded",
     "run_tool",
@@ -47,22 +50,23 @@ def detect(
     prepares files for another container. If `toolchain` is false, versions are not detected.
     """
     from .gpus import find_gpus
-    from .toolchain import find_toolchain, find_vendor
+    from .toolchain import ToolchainFinds, find_toolchain, find_vendor
 
     environ = environ or {}
     seen = Root(root)
     if run is None and root == Path("/"):
         run = run_tool
     if toolchain:
-        userland, found_by, notes = find_toolchain(seen, environ, run)
+        found = find_toolchain(seen, environ, run)
     else:
-        userland, found_by, notes = HostToolchain(vendor=find_vendor(seen, environ)), {}, []
-    hygon = userland.vendor == "hygon"
+        found = ToolchainFinds(HostToolchain(vendor=find_vendor(seen, environ)), {}, [])
+    hygon, found_by = found.toolchain.vendor == "hygon", found.found_by
     gpus = find_gpus(seen, environ, run, hygon=hygon, whole_node=whole_node)
     found_by |= gpus.found_by()
     if hygon or gpus.targets:
         found_by["vendor"] = "Hygon's DTK is installed" if hygon else "PCI vendor id, no DTK installed"
-    return Host(tuple(gpus.targets), userland, found_by, (*gpus.notes, *notes))
+    notes = (*gpus.notes, *found.notes)
+    return Host(tuple(gpus.targets), found.toolchain, found_by, notes, tuple(found.installations))
 
 
 def run_tool(words: Sequence[str], seconds: float) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
@@ -66,13 +66,40 @@ class HostToolchain:
 
 
 @dataclass(frozen=True, slots=True)
+class Installation:
+    """A MIGraphX on a host, with the ROCm that it runs on. `where`: the file or package that tells its version.
+
+    `named`: MIGRAPHX_PATH names it. `python`: it is in a Python environment, whose programs load it.
+    """
+
+    toolchain: HostToolchain
+    where: str
+    named: bool = False
+    python: bool = False
+
+    def __str__(self) -> str:
+        rocm = f" with ROCm {self.toolchain.rocm}" if self.toolchain.rocm else ""
+        return f"{self.toolchain.migraphx}{rocm} ({self.where})"
+
+
+def describe(installations: Sequence[Installation]) -> str:
+    """Return the sentence that lists several installations."""
+    shown = dict.fromkeys(map(str, installations))
+    return f"This host has {len(shown)} installations of MIGraphX: {', '.join(shown)}."
+
+
+@dataclass(frozen=True, slots=True)
 class Host:
-    """All facts of a host. `found_by` gives the source of each fact by its name; `notes` are sentences for the user."""
+    """All facts of a host. `found_by` gives the source of each fact by its name; `notes` are sentences for the user.
+
+    `toolchain` is empty where several `installations` differ and nothing on the host decides.
+    """
 
     targets: tuple[HostTarget, ...] = ()
     toolchain: HostToolchain = field(default_factory=HostToolchain)
     found_by: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    installations: tuple[Installation, ...] = ()
 
     def choices(self) -> tuple[HostTarget, ...]:
         """The first of each group of GPUs that are equal for the choice of a program, in detection order."""
@@ -89,12 +116,13 @@ class Host:
         return tuple(tuple(group) for group in groups.values())
 
     def to_json(self) -> dict[str, Any]:
-        """Return `{"targets":[...],"toolchain":{...},"found_by":{...},"notes":[...]}`."""
+        """Return `{"targets":[...],"toolchain":{...},"found_by":{...},"notes":[...],"installations":[...]}`."""
         return {
             "targets": encode(self.targets),
             "toolchain": encode(self.toolchain),
             "found_by": dict(sorted(self.found_by.items())),
             "notes": list(self.notes),
+            "installations": encode(self.installations),
         }
 
     @classmethod
@@ -154,7 +182,7 @@ def combine(recorded: Host, local: Host) -> Host:
         taken.add("vendor")
     found_by = {fact: how for fact, how in local.found_by.items() if fact not in taken}
     found_by |= {fact: f"recorded: {how}" for fact, how in recorded.found_by.items() if fact in taken}
-    return Host(targets, recorded.toolchain, found_by, recorded.notes + local.notes)
+    return Host(targets, recorded.toolchain, found_by, recorded.notes + local.notes, recorded.installations)
 
 
 def _decode_host(document: object, where: str) -> Host:
@@ -163,6 +191,9 @@ def _decode_host(document: object, where: str) -> Host:
         "toolchain": _checked_toolchain,
         "found_by": lambda value, at: decode(Mapping[str, str], value, at),  # type: ignore[type-abstract]
         "notes": lambda value, at: decode(tuple[str, ...], value, at),
+        "installations": lambda value, at: tuple(
+            _checked_installation(each, f"{at}[{n}]") for n, each in _items(value, at)
+        ),
     }
     found = {}
     for name, value in fields(document, where):
@@ -201,6 +232,12 @@ def _checked_toolchain(value: object, where: str) -> HostToolchain:
     _check(where, "migraphx", toolchain.migraphx, VERSION, "a version such as 2.15.0")
     _check(where, "vendor", toolchain.vendor, "|".join(VENDORS), " or ".join(VENDORS))
     return toolchain
+
+
+def _checked_installation(value: object, where: str) -> Installation:
+    installation = decode(Installation, value, where)
+    _checked_toolchain(encode(installation.toolchain), f"{where}.toolchain")
+    return installation
 
 
 def _check(where: str, name: str, value: str | None, form: str, expected: str) -> None:

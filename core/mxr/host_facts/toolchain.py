@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from .facts import HostToolchain
+from .facts import HostToolchain, Installation, describe
 from .gpus import TIMEOUT
+from .places import ROCM_VARIABLES, Place, other_places, rocm_folders
 from .root import Root, Run
 
 RELEASE = re.compile(r"([0-9]{1,6}\.[0-9]{1,6}(?:\.[0-9]{1,6}(?:(?:a|b|rc)[0-9]{1,12})?)?)(?![0-9])")
@@ -18,6 +19,8 @@ PACKAGE = re.compile(
 )
 DPKG = "/var/lib/dpkg/status"
 DPKG_LIMIT = 64 * 1024 * 1024
+WHEEL = re.compile(r"migraphx(?:_libs)?-([0-9]{1,6}\.[0-9]{1,6}\.[0-9]{1,6})[0-9a-z.]*\+rocm([0-9a-z.]+)\.dist-info")
+SDK_WHEEL = re.compile(r"rocm_sdk_core-([0-9][0-9a-z.]*)\.dist-info")
 LIBRARY_FOLDERS = ("lib/migraphx/lib", "lib", "lib64", "lib/x86_64-linux-gnu")
 
 
@@ -37,53 +40,109 @@ class Finds:
         return self.rows[0] if self.rows else (None, "")
 
 
-def find_toolchain(
-    root: Root, environ: Mapping[str, str], run: Run | None
-) -> tuple[HostToolchain, dict[str, str], list[str]]:
-    """Return the toolchain, the source of each of its facts, and notes for the user.
+@dataclass(slots=True)
+class PlaceFinds:
+    """What one place has of ROCm and MIGraphX."""
 
-    The version of the Python package `migraphx` is never used: the package on the public index is an empty placeholder.
+    place: Place
+    rocm: Finds = field(default_factory=Finds)
+    migraphx: Finds = field(default_factory=Finds)
+    build: Finds = field(default_factory=Finds)
+
+    @property
+    def version(self) -> str | None:
+        """The version of MIGraphX."""
+        return self.migraphx.first()[0]
+
+    def installation(self, vendor: str) -> Installation:
+        """Return it as a fact of the host."""
+        values = HostToolchain(self.rocm.first()[0], self.version, self.build.first()[0], vendor)
+        return Installation(values, self.migraphx.first()[1], named=self.place.named, python=self.place.python)
+
+
+@dataclass(slots=True)
+class ToolchainFinds:
+    """The toolchain that counts, the source of each fact, notes for the user, and all installations of MIGraphX."""
+
+    toolchain: HostToolchain
+    found_by: dict[str, str]
+    notes: list[str]
+    installations: list[Installation] = field(default_factory=list)
+
+
+def find_toolchain(root: Root, environ: Mapping[str, str], run: Run | None) -> ToolchainFinds:
+    """Return the toolchain of this host.
+
+    Installations of different versions leave the version open, unless MIGRAPHX_PATH names one of them, or one is in the
+    active Python environment. Of wheels, only those count whose version names a ROCm: the package `migraphx` on the
+    public index is an empty placeholder.
     """
     notes: list[str] = []
-    folders = _folders(root, environ, notes)
-    vendor = "hygon" if _is_hygon(root, folders) else "amd"
-    # Facts of two toolchains must not be mixed: with DTK, packages and the folders of the distribution are ignored.
-    places = folders if vendor == "hygon" else [*folders, "/usr"]
-    rocm, migraphx, build = Finds(), Finds(), Finds()
-    for folder in folders:
-        _read_release(root, folder, rocm)
-    for folder in places:
-        _read_header(root, folder, migraphx, build)
-    if vendor == "amd":
-        _read_dpkg(root, rocm, migraphx, build)
-    for folder in places:
-        _read_libraries(root, folder, rocm, migraphx, notes)
-    if run and not migraphx.rows:
-        _run_driver(root, places, run, migraphx, build)
-    _compare(migraphx, notes)
-    found = {"rocm": rocm.first(), "migraphx": migraphx.first(), "migraphx_build": build.first()}
-    values = {fact: value for fact, (value, _) in found.items()}
-    return HostToolchain(**values, vendor=vendor), {fact: how for fact, (value, how) in found.items() if value}, notes
+    folders = rocm_folders(root, environ, notes)
+    hygon = _is_hygon(root, folders)
+    vendor = "hygon" if hygon else "amd"
+    places = [Place("ROCm", tuple(folders), packages=not hygon)]
+    # Facts of two toolchains must not be mixed: with DTK, packages and all other folders are ignored.
+    places += [] if hygon else other_places(root, environ, folders)
+    found = [_read_place(root, place, notes) for place in places]
+    if run and not any(each.version for each in found):
+        _run_driver(root, [folder for place in places for folder in place.folders], run, found[0])
+    # A MIGraphX without a ROCm of its own runs on the ROCm that is installed.
+    rocm = [row for each in found for row in each.rocm.rows]
+    holding = _narrowed(environ, [each for each in found if each.version])
+    for each in holding or found[:1]:
+        each.rocm.rows += rocm
+    counts = _counting(holding)
+    rows = [each.installation(vendor) for each in holding]
+    if counts is None and holding:
+        notes.append(f"{describe(rows)} Select one with MIGRAPHX_PATH, or state --migraphx and --rocm.")
+        return ToolchainFinds(HostToolchain(vendor=vendor), {}, notes, rows)
+    if counts and len({each.version for each in holding}) > 1:
+        notes.append(f"{describe(rows)} The one in {counts.migraphx.first()[1]} counts here.")
+    best = counts or found[0]
+    best.build.rows += [row for each in holding if each.version == best.version for row in each.build.rows]
+    values = {"rocm": best.rocm.first(), "migraphx": best.migraphx.first(), "migraphx_build": best.build.first()}
+    toolchain = HostToolchain(**{fact: value for fact, (value, _) in values.items()}, vendor=vendor)
+    return ToolchainFinds(toolchain, {fact: how for fact, (value, how) in values.items() if value}, notes, rows)
 
 
 def find_vendor(root: Root, environ: Mapping[str, str]) -> str:
     """Return the vendor of the toolchain: hygon if DTK is in use, otherwise amd."""
-    return "hygon" if _is_hygon(root, _folders(root, environ, [])) else "amd"
+    return "hygon" if _is_hygon(root, rocm_folders(root, environ, [])) else "amd"
 
 
-def _folders(root: Root, environ: Mapping[str, str], notes: list[str]) -> list[str]:
-    """The folders where ROCm or DTK may be, most likely first; only those in ROCM_PATH and ROCM_HOME if they exist."""
-    named = [environ[name].rstrip("/") for name in ("ROCM_PATH", "ROCM_HOME") if environ.get(name, "").startswith("/")]
-    existing = [folder for folder in dict.fromkeys(named) if folder and root.exists(folder)]
-    if existing:
-        return [each for folder in existing for each in (folder, f"{folder}/core")]
-    versions = [name for name in root.names("/opt") if re.fullmatch(r"rocm-[0-9][0-9a-z.]*", name)]
-    if root.exists("/opt/dtk"):
-        return ["/opt/dtk"]
-    folders = [folder for folder in ("/opt/rocm", "/opt/rocm/core") if root.exists(folder)]
-    if not folders and len(versions) > 1:
-        notes.append(f"Several ROCm versions are installed ({', '.join(versions)}): select one with ROCM_PATH.")
-    return folders or ([f"/opt/{versions[0]}", f"/opt/{versions[0]}/core"] if len(versions) == 1 else [])
+def _read_place(root: Root, place: Place, notes: list[str]) -> PlaceFinds:
+    found = PlaceFinds(place)
+    if place.python:
+        for folder in place.folders:
+            _read_wheels(root, folder, found, notes)
+        return found
+    for folder in place.folders:
+        _read_release(root, folder, found.rocm)
+    for folder in place.folders:
+        _read_header(root, folder, found.migraphx, found.build)
+    if place.packages:
+        _read_dpkg(root, found.rocm, found.migraphx, found.build)
+    for folder in place.folders:
+        _read_libraries(root, folder, found.rocm, found.migraphx, notes)
+    _compare(found.migraphx, notes)
+    return found
+
+
+def _narrowed(environ: Mapping[str, str], holding: list[PlaceFinds]) -> list[PlaceFinds]:
+    """Leave out the other installations of the system where ROCM_PATH or ROCM_HOME chooses one."""
+    chosen = [each for each in holding if each.place.packages and any(environ.get(name) for name in ROCM_VARIABLES)]
+    if not chosen:
+        return holding
+    return [each for each in holding if each in chosen or each.place.named or each.place.python]
+
+
+def _counting(holding: list[PlaceFinds]) -> PlaceFinds | None:
+    """Return what counts for a program of which nothing is known; None where nothing decides."""
+    for each in holding:
+        if each.place.named or each.place.active:
+            return each
+    return holding[0] if len({each.version for each in holding}) == 1 else None
 
 
 def _is_hygon(root: Root, folders: list[str]) -> bool:
@@ -127,7 +186,7 @@ def _read_dpkg(root: Root, rocm: Finds, migraphx: Finds, build: Finds) -> None:
         how = f"dpkg package {name}"
         if not found:
             continue
-        if name.startswith("rocm-core"):
+        if "core" in name:
             rocm.add(found[1], how)
             continue
         migraphx.add(found[1], how)
@@ -136,9 +195,14 @@ def _read_dpkg(root: Root, rocm: Finds, migraphx: Finds, build: Finds) -> None:
 
 
 def _packages(root: Root) -> Iterator[tuple[str, str]]:
-    """Name and version of the relevant installed packages: `migraphx` or `rocm-core`, also with a release suffix."""
+    """Name and version of the relevant installed packages: MIGraphX and the core of ROCm, also with a release suffix.
+
+    Source of the names since ROCm 7.14: AMD, "MIGraphX on Linux", such as amdrocm10-migraphx and amdrocm-core10.1.
+    """
     text = root.read(DPKG, DPKG_LIMIT) or ""
-    for found in re.finditer(r"(?m)^Package: ((?:migraphx|rocm-core)(?:-rpath)?[0-9.]*)$", text):
+    for found in re.finditer(
+        r"(?m)^Package: ((?:migraphx|rocm-core|amdrocm[0-9.]*-migraphx|amdrocm-core)(?:-rpath)?[0-9.]*)$", text
+    ):
         stanza = text[found.start() :].partition("\n\n")[0]
         version = re.search(r"(?m)^Version: (\S+)$", stanza)
         if version and re.search(r"(?m)^Status: \S+ ok installed$", stanza):
@@ -153,12 +217,19 @@ def _from_patch(number: str | None) -> str | None:
     return f"{value // 10000}.{value // 100 % 100}.{value % 100}" if value >= 10000 else None
 
 
-def _read_libraries(root: Root, folder: str, rocm: Finds, migraphx: Finds, notes: list[str]) -> None:
+def _read_libraries(
+    root: Root,
+    folder: str,
+    rocm: Finds,
+    migraphx: Finds,
+    notes: list[str],
+    inner: tuple[str, ...] = LIBRARY_FOLDERS,
+) -> None:
     """Read the versions in the name of the library: libmigraphx.so.2015000.0.70200 is MIGraphX 2.15.0 of ROCm 7.2.0.
 
     Source: AMDMIGraphX, CMakeLists.txt: MIGRAPHX_SO_VERSION is major * 10^6 + minor * 10^3 + patch.
     """
-    for inside in LIBRARY_FOLDERS:
+    for inside in inner:
         names = [found for name in root.names(f"{folder}/{inside}") if (found := LIBRARY.fullmatch(name))]
         numbers = sorted({int(found[1]) for found in names})
         if len(numbers) > 1:
@@ -174,13 +245,28 @@ def _from_soname(number: int) -> str:
     return f"{number // 10**6}.{number // 1000 % 1000}.{number % 1000}"
 
 
-def _run_driver(root: Root, places: list[str], run: Run, migraphx: Finds, build: Finds) -> None:
-    for folder in places:
+def _read_wheels(root: Root, folder: str, found: PlaceFinds, notes: list[str]) -> None:
+    """Read the versions of AMD's wheels, such as migraphx 2.18.0+rocm10.1.0, in a folder of Python packages.
+
+    Source: ROCm/AMDMIGraphX#5235; AMD, "MIGraphX on Linux", installation with pip.
+    """
+    for name in root.names(folder):
+        if wheel := WHEEL.fullmatch(name):
+            found.migraphx.add(wheel[1], f"{folder}/{name}")
+            found.rocm.add(_release(wheel[2]), f"{folder}/{name}")
+        elif sdk := SDK_WHEEL.fullmatch(name):
+            found.rocm.add(_release(sdk[1]), f"{folder}/{name}")
+    _read_release(root, f"{folder}/_rocm_sdk_core", found.rocm)
+    _read_libraries(root, folder, found.rocm, found.migraphx, notes, ("migraphx_libs", "migraphx_libs/lib"))
+
+
+def _run_driver(root: Root, folders: list[str], run: Run, found: PlaceFinds) -> None:
+    for folder in folders:
         path = f"{folder}/bin/migraphx-driver"
-        found = DRIVER.search(run([path, "--version"], TIMEOUT) or "") if root.exists(path) else None
-        if found:
-            migraphx.add(found[1], "migraphx-driver --version")
-            build.add(found[2] or None, "migraphx-driver --version")
+        answer = DRIVER.search(run([path, "--version"], TIMEOUT) or "") if root.exists(path) else None
+        if answer:
+            found.migraphx.add(answer[1], "migraphx-driver --version")
+            found.build.add(answer[2] or None, "migraphx-driver --version")
             return
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from mxr.artifact.target import FAMILIES, GfxArch
+from mxr.artifact.target import ALWAYS_XNACK, FAMILIES, GfxArch
 
 MACHINES = {
     0x20: "gfx600", 0x21: "gfx601", 0x22: "gfx700", 0x23: "gfx701", 0x24: "gfx702", 0x25: "gfx703", 0x26: "gfx704",
@@ -18,11 +18,12 @@ MACHINES = {
     0x4F: "gfx950", 0x50: "gfx1310", 0x51: "gfx9-generic", 0x52: "gfx10-1-generic", 0x53: "gfx10-3-generic",
     0x54: "gfx11-generic", 0x55: "gfx1152", 0x57: "gfx1154", 0x58: "gfx1153", 0x59: "gfx12-generic", 0x5A: "gfx1251",
     0x5B: "gfx12-5-generic", 0x5C: "gfx1172", 0x5D: "gfx1170", 0x5E: "gfx1171", 0x5F: "gfx9-4-generic",
-    0x62: "gfx11-7-generic", 0x63: "gfx13-generic",
+    0x62: "gfx11-7-generic", 0x63: "gfx13-generic", 0xEB: "gfx1250-strict",
 }  # fmt: skip
-"""EF_AMDGPU_MACH, the low byte of e_flags. Source: LLVM's llvm/BinaryFormat/ELF.h and docs/AMDGPUUsage."""
+"""EF_AMDGPU_MACH, the low byte of e_flags. Source: LLVM's llvm/BinaryFormat/ELF.h and docs/AMDGPUUsage; for the last
+one, tools of ROCm that read it (2026-09)."""
 
-_PROCESSOR = r"(gfx[1-9][0-9]?(?:-[0-9])?-generic|gfx[1-9][0-9]?[0-9a-f]{2})"
+_PROCESSOR = r"(gfx[1-9][0-9]?(?:-[0-9])?-generic|gfx[1-9][0-9]?[0-9a-f]{2}(?:-strict)?)"
 _FEATURE = re.compile(r"[:+-](xnack|sramecc|sram-ecc)([+-]?)")
 _TARGET = re.compile(rf"(?:^|-){_PROCESSOR}((?:[:+-](?:xnack|sramecc|sram-ecc)[+-]?)*)$")
 
@@ -33,7 +34,8 @@ def read_isa(text: str) -> GfxArch | None:
     if match is None:
         return None
     features = {name.replace("-", ""): sign or "+" for name, sign in _FEATURE.findall(match.group(2))}
-    return GfxArch(match.group(1), features.get("sramecc"), features.get("xnack"))
+    xnack = None if match.group(1) in ALWAYS_XNACK else features.get("xnack")
+    return GfxArch(match.group(1), features.get("sramecc"), xnack)
 
 
 def meet(one: GfxArch, other: GfxArch) -> GfxArch | None:

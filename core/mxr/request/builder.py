@@ -14,11 +14,12 @@ from mxr.artifact.attributes import Constraints, Request
 from mxr.artifact.compile_settings import VARIABLES, unread
 from mxr.artifact.key import Key
 from mxr.artifact.partial import PartialRequest
-from mxr.artifact.releases import pair_warnings
+from mxr.artifact.releases import pair_warnings, refuse_rocm_number
 from mxr.artifact.target import GfxArch, Inputs
 from mxr.consumers import Consumer
+from mxr.consumers.python import PYTHON
 from mxr.errors import UsageError
-from mxr.host_facts import Host, HostTarget, HostToolchain
+from mxr.host_facts import Host, HostTarget, HostToolchain, describe
 from mxr.util.frozen import dataclass
 
 from .model import ModelReference
@@ -28,7 +29,8 @@ from .model import ModelReference
 class RequestOptions:
     """The options of a request, as on the command line. None means not given.
 
-    `follow_links`: follow external data that is a symbolic link, wherever it leads.
+    Raises `UsageError` for a number of ROCm as the version of MIGraphX. `follow_links`: follow external data that is a
+    symbolic link, wherever it leads.
     """
 
     arch: str | None = None
@@ -52,6 +54,10 @@ class RequestOptions:
     exact: bool = False
     allow: tuple[str, ...] = ()
     follow_links: bool = False
+
+    def __post_init__(self) -> None:
+        if self.migraphx is not None and self.vendor != "hygon":
+            refuse_rocm_number(self.migraphx)
 
 
 class OptionArguments(TypedDict, total=False):
@@ -300,23 +306,58 @@ def _find_hardware(options: RequestOptions, host: Host, notes: list[str]) -> tup
     if options.kind not in (None, *target.KINDS):
         raise UsageError(f"Unknown kind {options.kind!r}.", hint="Use gpu or ref.")
     if options.kind == "ref":
-        if options.migraphx is None and host.toolchain.migraphx is not None:
-            notes.append(f"MIGraphX {host.toolchain.migraphx} is that of this host")
-        return Hardware("ref"), HostToolchain(migraphx=host.toolchain.migraphx)
+        migraphx = installed_toolchain(options, host).migraphx
+        if options.migraphx is None and migraphx is not None:
+            notes.append(f"MIGraphX {migraphx} is that of this host")
+        return Hardware("ref"), HostToolchain(migraphx=migraphx)
     own = _own_target(options, arch, host)
     if own is None:
         toolchain = _recorded_toolchain(options, host)
         if arch is None:
             return None, toolchain
         return _hardware(options, arch, None, toolchain.vendor), toolchain
-    toolchain_found = f"{target.userland(own.vendor)} {host.toolchain.rocm or '?'}"
+    toolchain = installed_toolchain(options, host)
+    toolchain_found = f"{target.userland(own.vendor)} {toolchain.rocm or '?'}"
     notes.append(f"facts of this host: {own.arch}, {own.num_cu or '?'} CUs, {toolchain_found}")
     if own.real_arch and options.real_arch is None:
         notes.append(
             f"this GPU is a {own.real_arch} with an override to {own.arch}: programs compiled on a true {own.arch} need"
             " --allow spoof"
         )
-    return _hardware(options, arch, own), host.toolchain
+    return _hardware(options, arch, own), toolchain
+
+
+def installed_toolchain(options: RequestOptions, host: Host) -> HostToolchain:
+    """Return the toolchain of the installation that will load the program.
+
+    For `python`, that of the Python environment comes first. Raises `UsageError` where several differ, and neither
+    MIGRAPHX_PATH nor the options choose one.
+    """
+    rows = host.installations
+    if options.consumer == PYTHON.name:
+        rows = tuple(each for each in rows if each.python)[:1] or rows
+    rows = tuple(each for each in rows if each.named) or rows
+    if len(rows) == 1:
+        return rows[0].toolchain
+    stated = [each for each in rows if _fits(options, each.toolchain)]
+    if len({each.toolchain.migraphx for each in rows}) == 1 or not stated:
+        return host.toolchain
+    if len({(each.toolchain.migraphx, each.toolchain.rocm) for each in stated}) == 1:
+        return stated[0].toolchain
+    if options.migraphx is not None and (options.rocm is not None or options.kind == "ref"):
+        return host.toolchain
+    raise UsageError(
+        f"{describe(rows)} Which of them will load the program is not known.",
+        hint="State --migraphx and --rocm, or name the folder in MIGRAPHX_PATH; --for python means the Python "
+        "environment.",
+        context={"installations": [str(each) for each in rows]},
+    )
+
+
+def _fits(options: RequestOptions, toolchain: HostToolchain) -> bool:
+    """Whether an installation has the versions that the options state."""
+    pairs = ((options.migraphx, toolchain.migraphx), (options.rocm, toolchain.rocm))
+    return all(asked is None or f"{found}.".startswith(f"{asked}.") for asked, found in pairs)
 
 
 def _recorded_toolchain(options: RequestOptions, host: Host) -> HostToolchain:
@@ -326,7 +367,7 @@ def _recorded_toolchain(options: RequestOptions, host: Host) -> HostToolchain:
     """
     recorded = any(how.startswith("recorded") for how in host.found_by.values())
     fits = options.vendor in (None, host.toolchain.vendor)
-    return host.toolchain if recorded and fits and not host.targets else HostToolchain()
+    return installed_toolchain(options, host) if recorded and fits and not host.targets else HostToolchain()
 
 
 def _own_target(options: RequestOptions, arch: GfxArch | None, host: Host) -> HostTarget | None:

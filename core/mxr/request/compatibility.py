@@ -17,7 +17,8 @@ Description = Mapping[str, Any]
 FILE_VERSIONS: Mapping[str, int] = (
     {f"2.{minor}": 5 for minor in range(7)} | {"2.7": 6} | {f"2.{minor}": 7 for minor in range(8, 16)} | {"2.16": 8}
 )
-"""The only file version that each MIGraphX release reads. Source: MIGraphX, src/program.cpp, by release tag."""
+"""The only file version that each MIGraphX release reads; unknown for others. Source: MIGraphX, src/program.cpp, by
+release tag; the public source that mxr's authors could read ends at 2.16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +83,11 @@ def _versions(description: Description, toolchain: HostToolchain) -> list[Requir
         ]
     version, reads = description.get("file_version"), FILE_VERSIONS.get(_minor(here) or "")
     same = None if version is None or reads is None else version == reads
+    why = "MIGraphX reads exactly one file version"
+    if here and reads is None:
+        why += f"; that of MIGraphX {_minor(here)} is not known to mxr"
     return [
-        Requirement("file_version", version, reads, same, "MIGraphX reads exactly one file version"),
+        Requirement("file_version", version, reads, same, why),
         Requirement("migraphx", made, here, _same_minor(made, here), _changed(description, made, here)),
     ]
 

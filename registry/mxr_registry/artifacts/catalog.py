@@ -301,12 +301,15 @@ def remove_artifact(session: Session, namespace: str, id: str, by: str, owner: s
     locks.refuse_pinned(session, row.seq, row.id)
     removed = show_artifact(session, namespace, row.id)
     try:
-        delete_rows(session, [row.seq])
-        tombstone = {"namespace": namespace, "id": row.id, "removed_at": now(session), "removed_by": by}
-        session.execute(insert(TombstoneRow).values(tombstone))
+        count = delete_rows(session, [row.seq])
     except IntegrityError:
         raise NotAllowedError(
             f"Artifact {row.id[:12]} has just been pinned by a lock.",
             hint="List the locks (`GET /v1/locks`).",
         ) from None
+    if not count:
+        # Another request removed it at the same time.
+        raise _not_found(session, namespace, row.id)
+    tombstone = {"namespace": namespace, "id": row.id, "removed_at": now(session), "removed_by": by}
+    session.execute(insert(TombstoneRow).values(tombstone))
     return removed

@@ -201,11 +201,11 @@ def _refuse_second_model(session: Session, namespace: str, checked: CheckedPubli
     row, wanted = ArtifactRow, checked.wanted
     if checked.source.origin == serving.BUILT or wanted.intent.also_for:
         return
-    query = select(row.id, row.model).where(
-        row.namespace == namespace, row.sha256 == wanted.manifest.sha256, row.model != wanted.key.model
-    )
-    other = session.execute(query.limit(1)).first()
-    if other is not None:
+    same = (row.namespace == namespace, row.sha256 == wanted.manifest.sha256)
+    other = session.execute(select(row.id, row.model).where(*same, row.model != wanted.key.model).limit(1)).first()
+    if other is None:
+        return
+    if session.execute(select(row.seq).where(*same, row.model == wanted.key.model).limit(1)).first() is None:
         raise ConflictError(
             f"These bytes are published for another model ({other.model[:19]}, artifact {other.id[:12]}), and a "
             "program holds the weights of its model.",

@@ -8,8 +8,9 @@ import pytest
 
 from mxr.artifact.compile_support import FIRST_WITH_ARCH, LEAST_CUS, check_compilable, least_cus
 from mxr.artifact.key import Key
-from mxr.artifact.releases import ROCM_OF, pair_warnings, release
+from mxr.artifact.releases import ROCM_OF, pair_warnings, refuse_rocm_number, release
 from mxr.errors import UsageError
+from mxr.request.builder import RequestOptions
 
 
 def key(arch: str = "gfx908", migraphx: str = "2.15", precision: tuple[str, ...] = (), **more: Any) -> Key:
@@ -79,3 +80,22 @@ def test_releases_that_belong_together() -> None:
     assert "MIGraphX 2.15 with ROCm 7.2" in warning and "ROCm 6.2 has MIGraphX 2.10" in warning
     (warning,) = pair_warnings("2.15", "6.9")
     assert "has MIGraphX" not in warning
+
+
+@pytest.mark.parametrize("version", ["7.2.3", "7.2", "6.4.4", "10.1.0", "10.2"])
+def test_the_number_of_a_package_is_no_version_of_migraphx(version: str) -> None:
+    """Arch Linux and Nix number their package of MIGraphX like ROCm."""
+    with pytest.raises(UsageError, match="is a version of ROCm, not of MIGraphX") as error:
+        RequestOptions(migraphx=version)
+    assert "migraphx-driver --version" in error.value.hint
+    RequestOptions(migraphx=version, vendor="hygon")
+
+
+@pytest.mark.parametrize("version", ["2.15", "2.19.0", "2.16.0.dev1", "4.0"])
+def test_other_versions_of_migraphx_are_taken(version: str) -> None:
+    refuse_rocm_number(version)
+
+
+def test_each_release_belongs_to_one_rocm() -> None:
+    assert (ROCM_OF["2.18"], ROCM_OF["2.19"]) == ("10.1", "10.2")
+    assert "ROCm 10.1" in pair_warnings("2.18", "10.2")[0] and pair_warnings("2.19", "10.2") == ()

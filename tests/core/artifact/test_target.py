@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from strategies import dims
 
 from mxr.artifact import target
-from mxr.artifact.target import DynamicDim, GfxArch
+from mxr.artifact.target import FAMILY_OF, DynamicDim, GfxArch
 from mxr.errors import UsageError
 
 
@@ -190,3 +190,16 @@ def test_any_text_is_read_or_refused(text: str) -> None:
             read(text)
         except UsageError as problem:
             assert problem.message and problem.hint
+
+
+def test_names_of_gfx1250() -> None:
+    """The first revision has a name of its own; xnack is always on there, and has no setting."""
+    assert str(GfxArch.parse("gfx1250-strict")) == "gfx1250-strict"
+    for name in ("gfx1250", "gfx1251", "gfx1250-strict"):
+        assert GfxArch.parse(f"{name}:xnack+") == GfxArch.parse(name) == GfxArch(name)
+        with pytest.raises(UsageError, match="has no xnack setting"):
+            GfxArch.parse(f"{name}:xnack-")
+    assert "gfx1250-strict" not in FAMILY_OF
+    for text in ("gfx1250-", "gfx1250-strict-strict", "gfx1250-lax"):
+        with pytest.raises(UsageError):
+            GfxArch.parse(text)

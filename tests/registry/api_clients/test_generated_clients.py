@@ -83,7 +83,8 @@ def test_a_registry_that_checks_enough_for_a_client_says_when_to_come_again(
     manifest = server.manifest(GFX908)
 
     def send(number: int) -> PendingRequest:
-        body = {"key": gpu_key(f"sha256:{number:064x}"), "manifest": manifest, **FACTS}
+        key, intent = gpu_key(f"sha256:{number:064x}"), {"also_for": True}
+        body = {"key": key, "manifest": manifest, "intent": intent, **FACTS}
         pending: PendingRequest = server.pending("POST", "/v1/artifacts", body)
         return pending
 

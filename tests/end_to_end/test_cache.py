@@ -35,10 +35,15 @@ def test_without_a_registry_the_cache_serves_what_was_exact(
     assert mxr(*loose).json["match"]["assumed"] == {"sramecc": "+", "xnack": "-"}
     registry.stop()
     assert mxr(*exact).json["path"] == path
+    # What can mean only this program needs no registry, also if it was never asked about: nothing of the key is open.
+    for words in (loose, (*loose, "--rocm", "7.2.1"), (*loose, "--num-cu", 120), (*loose, "--offline")):
+        assert mxr(*words).json["path"] == path
+    age(mxr, 8 * DAY)
     refused = mxr(*loose, expect=69).error
-    assert "not an exact match" in refused["detail"]
+    assert "has not confirmed for longer than max_stale" in refused["detail"]
     assert "--offline" in refused["hint"]
     assert mxr(*loose, "--offline").json["path"] == path
+    age(mxr, -8 * DAY)
     never_asked = mxr("fetch", model, *gpu, "--rocm", "7.2.1", "--offline", "--json").json
     assert never_asked["path"] == path
     by_hash = mxr("fetch", mxr("key", model, *gpu, "--json").json["model"], *gpu, "--json").json
@@ -83,6 +88,7 @@ def test_while_the_registry_is_away_old_answers_serve_with_a_warning_up_to_max_s
     mxr("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python")
     exact = ("fetch", model, *gpu, "--json")
     path = mxr(*exact).json["path"]
+    assert path in mxr.python(LIBRARY, model).out
     mxr("lock", model, *gpu)
     locked = ("fetch", model, *gpu, "--locked", "--json")
     registry.stop()

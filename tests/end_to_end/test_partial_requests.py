@@ -164,6 +164,32 @@ def test_the_cache_answers_where_the_registry_is_away(
     assert [row["options"] for row in error["context"]["candidates"]] == ["--rocm 7.2", "--rocm 7.1"]
 
 
+def test_cutting_the_registry_off_chooses_nothing(
+    own_registry: Callable[..., Registry], host: Hosts, model: Path, programs: Programs
+) -> None:
+    """Two programs fit, and one is cached: who can drop packets must not turn the question into an answer."""
+    registry = own_registry()
+    mxr = host("one", registry.url)
+    push(mxr, model, programs.gfx908, "--rocm", "7.2", "--for", "python")
+    old = push(mxr, model, programs.gfx908, "--rocm", "6.4", "--for", "python")
+    complete = ("fetch", model, *ARCH, "--rocm", "6.4", "--migraphx", "2.15", "--batch", "4", "--for", "python")
+    mxr(*complete)
+    mxr("fetch", model, *ARCH, expect=2)
+    registry.kill9()
+    error = mxr("fetch", model, *ARCH, "--json", expect=69).error
+    assert "did not say that this request means it" in error["hint"] and "--offline" in error["hint"]
+    assert mxr("fetch", model, *ARCH, "--offline", "--json").json["id"] == old
+    assert mxr(*complete, "--json").json["id"] == old
+    # A request that was completed once is asked about again: what the registry says last counts.
+    registry.restart()
+    narrowed = ("fetch", model, *ARCH, "--rocm", "6.4", "--json")
+    assert mxr(*narrowed).json["id"] == old
+    push(mxr, model, programs.gfx908, "--rocm", "6.4", "--for", "python", "--no-fast-math")
+    mxr(*narrowed, expect=2)
+    registry.kill9()
+    mxr(*narrowed, expect=69)
+
+
 def test_defaults_of_a_project_narrow_a_request(
     mxr: Host, host: Hosts, model: Path, published: dict[str, Any], programs: Programs, tmp_path: Path
 ) -> None:

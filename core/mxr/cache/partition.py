@@ -2,6 +2,7 @@
 
     <partition>/artifacts/<digest>/<id>.json    {"artifact", "etag", "confirmed_at", "gone"}
     <partition>/answers/ab/<request>.json       {"digest", "id", "match", "etag"}, or {"miss": true}
+    <partition>/completions/ab/<request>.json   {"id"}: the only program that a partial request meant
     <partition>/models/<hash>.json              the inputs of a model, for requests by hash
     <partition>/defaults.json                   {"defaults", "confirmed_at"}: the request defaults of the namespace
 
@@ -65,8 +66,10 @@ class CacheState(Enum):
     """When the registry confirms it, or with a warning while the registry is away."""
     EXPIRED = "expired"
     """Only when the registry confirms it."""
+    RELAXED = "relaxed"
+    """With a warning while the registry is away: something was relaxed, and a better program may be there by now."""
     UNSUITABLE = "unsuitable"
-    """Only offline: it is not an exact match, or files of it are missing, so the registry has to resolve again."""
+    """Only offline: files of it are missing, or it is too old for what was relaxed."""
     GONE = "gone"
     """Not at all: the registry removed it."""
     ABSENT = "absent"
@@ -127,6 +130,19 @@ class Partition:
     def store_miss(self, request: Request) -> None:
         """Store that the registry has nothing for a request."""
         self._write(self._answer_name(request), {"miss": True})
+
+    def store_completion(self, document: Json, identity: str | None) -> None:
+        """Store the id of the only artifact that a partial request means; None if it means several, or none."""
+        name = self._completion_name(document)
+        if identity is None:
+            self.folder.remove(f"{self.name}/{name}")
+        elif self._read(name).get("id") != identity:
+            self._write(name, {"id": identity})
+
+    def completion(self, document: Json) -> str | None:
+        """Return the id of the artifact that the registry last said this very partial request means, or None."""
+        found = self._read(self._completion_name(document)).get("id")
+        return found if isinstance(found, str) else None
 
     def store_artifact(self, artifact: Artifact, etag: str = "", gone: str | None = None) -> None:
         """Store the record of an artifact, confirmed now."""
@@ -191,8 +207,10 @@ class Partition:
         return self.folder.names(f"{self.name}/{name}")
 
     def _answer_name(self, request: Request) -> str:
-        name = sha256(codec.canonical(request.to_json()).encode()).hexdigest()
-        return f"answers/{name[:2]}/{name}.json"
+        return _hashed_name("answers", request.to_json())
+
+    def _completion_name(self, document: Json) -> str:
+        return _hashed_name("completions", document)
 
     def _read(self, name: str) -> dict[str, Any]:
         try:
@@ -208,6 +226,11 @@ class Partition:
 def digests(request: Request) -> set[str]:
     """Return the digests of the keys whose artifacts can serve a request: its own, and that of its generic family."""
     return {key.digest for key in (request.key, request.key.generic()) if key is not None}
+
+
+def _hashed_name(folder: str, document: Json) -> str:
+    name = sha256(codec.canonical(document).encode()).hexdigest()
+    return f"{folder}/{name[:2]}/{name}.json"
 
 
 def _artifact_name(digest: str, identity: str) -> str:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 from mxr.artifact.attributes import Request
 from mxr.artifact.manifest import File
 from mxr.artifact.matching import Candidate, choose_candidate
+from mxr.artifact.partial import PartialRequest
 from mxr.artifact.records import Artifact, Model
 from mxr.artifact.serving import ANY
 from mxr.errors import DamagedError, Json, MxrError
@@ -162,8 +163,12 @@ class Cache:
         found = self._stored_answer(request)
         if found is None:
             return None
-        suitable = found.answer.match.exact and self.all_intact_or_removed(found.answer)
-        return replace(found, state=self.state_of(found.record) if suitable else CacheState.UNSUITABLE)
+        state = self.state_of(found.record)
+        if found.answer.match.relaxed:
+            serves = state in (CacheState.FRESH, CacheState.UNCONFIRMED)
+            state = CacheState.RELAXED if serves else CacheState.UNSUITABLE
+        intact = self.all_intact_or_removed(found.answer)
+        return replace(found, state=state if intact else CacheState.UNSUITABLE)
 
     def _stored_answer(self, request: Request) -> CachedAnswer | None:
         partition = self.partition
@@ -249,6 +254,16 @@ class Cache:
                 return
             if partition.lookup(request) or self.best_match(request):
                 partition.store_miss(request)
+
+    def store_completion(self, partial: PartialRequest, identity: str | None) -> None:
+        """Store which artifact the registry says that a partial request means; None if it means several, or none."""
+        with suppress(MxrError):
+            if self.partition is not None:
+                self.partition.store_completion(partial.to_json(), identity)
+
+    def completion(self, partial: PartialRequest) -> str | None:
+        """Return the id of the only artifact that this very partial request meant when the registry was last asked."""
+        return None if self.partition is None else self.partition.completion(partial.to_json())
 
     def store_artifact(self, artifact: Artifact, etag: str = "") -> None:
         """Store that the registry has an artifact. Raises as `CacheFolder.prepare_path` does."""

@@ -100,24 +100,40 @@ def _list_candidates(
         found = client.candidates(partial)
         cache.note_registry(client.identity)
     except NoSuchArtifactError as miss:
+        cache.store_completion(partial, None)
         raise _with_compile_command(miss, partial, options, subject) from None
     except (UnreachableError, TemporaryError) as problem:
-        records = {
-            each.artifact.id: each
-            for each in _cached_programs(partial, cache)
-            if cache.state_of(each) in (CacheState.FRESH, CacheState.UNCONFIRMED)
-        }
-        listed = _cached_candidates(partial, records)
-        if listed is None:
-            hint = f"{problem.hint} The cache has no program for this request."
-            raise type(problem)(problem.message, hint=hint) from problem
-        return listed, records, problem
+        return *_completed_before(partial, cache, problem), problem
     if not found.candidates or any(not partial.admits(each.key) for each in found.candidates):
         raise DamagedError(
             "The registry answered with candidates for another request.",
             hint="Run the same version of mxr on both sides, and check for proxies that change replies.",
         )
+    only = found.candidates[0].id if found.total == 1 and not found.more else None
+    cache.store_completion(partial, only)
     return found, {}, None
+
+
+def _completed_before(
+    partial: PartialRequest, cache: Cache, problem: MxrError
+) -> tuple[Candidates, dict[str, CachedArtifact]]:
+    """Return the only candidate of the cache, if the registry last completed this very request by it.
+
+    That nothing else is cached is no reason: the registry may have several that fit. Raises `problem` with a hint.
+    """
+    serving = (CacheState.FRESH, CacheState.UNCONFIRMED)
+    records = {each.artifact.id: each for each in _cached_programs(partial, cache) if cache.state_of(each) in serving}
+    listed = _cached_candidates(partial, records)
+    # Several that the cache has are several at the registry, too.
+    if listed is not None and (listed.total > 1 or listed.candidates[0].id == cache.completion(partial)):
+        return listed, records
+    hint = f"{problem.hint} The cache has no program for this request."
+    if records:
+        hint = (
+            "The cache has a program that fits, but the registry did not say that this request means it. State all "
+            f"facts (`mxr fetch --help`), or add --offline to take what is cached. {problem.hint}"
+        )
+    raise type(problem)(problem.message, hint=hint) from problem
 
 
 def _cached_programs(partial: PartialRequest, cache: Cache) -> Iterator[CachedArtifact]:

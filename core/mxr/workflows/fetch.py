@@ -113,10 +113,10 @@ def fetch(
 ) -> Fetched:
     """Return the right program for a request, in the cache.
 
-    Does not ask the registry if the cache has an exact answer to the same request that is younger than `max_age`, or
-    without `connect` (offline). `refresh`: always ask the registry. Raises `NoSuchArtifactError` with the nearest
-    artifacts, `UnreachableError` if the cache has no answer either, and `DamagedError` if the answer or the downloaded
-    bytes are wrong.
+    Does not ask the registry if the cache has an answer to the same request that is younger than `max_age`, and for
+    which nothing was relaxed, or without `connect` (offline). `refresh`: always ask the registry. Raises
+    `NoSuchArtifactError` with the nearest artifacts, `UnreachableError` if the cache has no answer either, and
+    `DamagedError` if the answer or the downloaded bytes are wrong.
     """
     return download_found(request, lookup(request, cache, connect, refresh=refresh), cache, watch=watch)
 
@@ -144,8 +144,9 @@ def lookup(request: Request, cache: Cache, connect: Connect | None, *, refresh: 
 
         raise with_commands(miss, request) from None
     except (UnreachableError, TemporaryError) as problem:
-        if cached is not None and state is CacheState.UNCONFIRMED:
-            return LookupResult(cached.answer, warnings=stale_warnings(cached.record, problem))
+        known = None if refresh else _servable_away(request, cached, cache)
+        if known is not None:
+            return LookupResult(known.answer, warnings=stale_warnings(known.record, problem))
         raise _unreachable_error(request, cached, cache, problem) from problem
 
 
@@ -382,6 +383,20 @@ def _offline_answer(request: Request, cached: CachedAnswer | None, cache: Cache)
     return found
 
 
+def _servable_away(request: Request, cached: CachedAnswer | None, cache: Cache) -> CachedAnswer | None:
+    """Return what serves a request while the registry is away.
+
+    A request leaves nothing of its key open, so that any program that fits it is right: what the registry answered,
+    else the best of what it confirmed within `max_stale`.
+    """
+    if cached is not None and cached.state in (CacheState.UNCONFIRMED, CacheState.RELAXED):
+        return cached
+    best = cache.best_match(request)
+    if best is None or cache.state_of(best.record) not in (CacheState.FRESH, CacheState.UNCONFIRMED):
+        return None
+    return best if cache.all_intact_or_removed(best.answer) else None
+
+
 def _servable_offline(request: Request, cached: CachedAnswer | None, cache: Cache) -> Answer | None:
     if cached is not None and cache.all_intact_or_removed(cached.answer):
         return cached.answer
@@ -395,9 +410,9 @@ def _unreachable_error(request: Request, cached: CachedAnswer | None, cache: Cac
     if answer is None:
         hint = f"{problem.hint} The cache has no program for this request."
         return type(problem)(problem.message, hint=hint)
-    why = f"is not an exact match ({describe_inexact_match(request, answer)})"
-    if answer.match.exact:
-        why = "the registry has not confirmed for longer than max_stale"
+    why = "the registry has not confirmed for longer than max_stale"
+    if not answer.match.exact:
+        why += f" ({describe_inexact_match(request, answer)})"
     return type(problem)(
         f"{problem.message} The cache has a program that {why}.", hint=f"Add --offline to use it. {problem.hint}"
     )

@@ -42,6 +42,22 @@ def test_a_bare_call_shows_the_help_and_a_wrong_one_says_nothing_on_standard_out
     assert wrong.err == "mxr: Unknown command 'fecth'.\n     Did you mean fetch?\n"
 
 
+def test_a_folder_without_programs_is_not_said_to_fit(mxr: Host, model: Path, tmp_path: Path) -> None:
+    """A model package of ONNX Runtime: a manifest, and a folder for each provider and compatibility string."""
+    package = tmp_path / "package"
+    for variant in ("gfx942", "gfx90a"):
+        (package / "models" / variant).mkdir(parents=True)
+        shutil.copy(model, package / "models" / variant / "model.onnx")
+    said = mxr("check", package, expect=65)
+    assert "nothing was judged" in said.err and "fit" not in said.out and "models" in said.err
+    (package / "manifest.json").write_text("{}")
+    error = mxr("check", package, "--arch", "gfx942", "--json", expect=65).error
+    assert "model package of ONNX Runtime" in error["detail"] and "is not known" in error["hint"]
+    assert error["context"]["models"] == ["models/gfx90a", "models/gfx942"]
+    (tmp_path / "empty").mkdir()
+    assert "It is empty" in mxr("check", tmp_path / "empty", expect=65).err
+
+
 def test_a_miss_ends_with_3_and_says_of_the_nearest_what_differs(
     mxr: Host, model: Path, published: dict[str, Any], gpu: tuple[str, ...]
 ) -> None:

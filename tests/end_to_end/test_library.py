@@ -52,7 +52,7 @@ WARM = {
     "mxr.cache": "folder partition policy store usage_log",
     "mxr.consumers": "consumer python",
     "mxr.display": "redaction streams text",
-    "mxr.host_facts": "facts features gpus kfd rocminfo root toolchain visible",
+    "mxr.host_facts": "facts features gpus kfd places rocminfo root toolchain visible",
     "mxr.onnxfile": "binding external file_types graph neighbours protobuf reader values weight_dims",
     "mxr.request": "builder defaults model",
     "mxr.configuration": "client_variables config_file",

@@ -36,7 +36,7 @@ def check(session: Session, options: RequestOptions, path: Path) -> None:
     With a FOLDER, check every .mxr file below it, wherever it comes from. Programs for another GPU or MIGraphX, files
     that are no programs, and files whose name states a batch size that the program does not have (resnet50_b8.mxr) are
     listed, and programs that mxr placed beside an ONNX file that is another model now. The exit code is 6 if there are
-    any.
+    any, and 65 if the folder holds no program: then nothing was judged.
 
     \b
     mxr check model.mxr --arch gfx908 --rocm 7.2 --migraphx 2.15
@@ -94,9 +94,11 @@ def _check_file(session: Session, options: RequestOptions, file: Path, where: st
 def _check_folder(
     session: Session, options: RequestOptions, folder: Path, where: str, target: tuple[Hardware, HostToolchain]
 ) -> None:
-    from mxr.install.folder_check import check_folder
+    from mxr.install.folder_check import check_folder, nothing_to_check
 
     rows = check_folder(folder, options, *target, session.cache().memo)
+    if not rows:
+        raise nothing_to_check(folder)
     bad = [row for row in rows if row.problems]
     if session.as_json:
         print_json({"ok": not bad, "folder": str(folder), "files": [row.to_json() for row in rows]})

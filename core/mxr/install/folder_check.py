@@ -16,7 +16,7 @@ from typing import Any
 
 from mxr.artifact import program_evidence
 from mxr.display.text import counted
-from mxr.errors import MxrError, UsageError
+from mxr.errors import DamagedError, MxrError, UsageError
 from mxr.host_facts import HostToolchain
 from mxr.program import describe_file
 from mxr.request import compatibility
@@ -30,6 +30,9 @@ from .ledger import Ledger
 from .model_beside import SUFFIX, placed_slot, why_replaced
 
 MAX_FILES = 20_000
+PACKAGE_MANIFEST = "manifest.json"
+"""The file at the top of a model package. Source: microsoft/onnxruntime pulls 27786 and 28271."""
+
 
 BATCH = re.compile(r"(?P<stem>.+)_b(?P<batch>[0-9]{1,9})\.mxr")
 """The names that AMD Inference Server looks for. Source: Xilinx/inference-server, src/amdinfer/workers/migraphx.cpp."""
@@ -86,6 +89,25 @@ def check_folder(
         why = why_replaced(path, slot, memo)
         rows.append(replace(row, problems=(*row.problems, why)) if why else row)
     return tuple(rows)
+
+
+def nothing_to_check(folder: Path) -> DamagedError:
+    """Return the error for a folder without programs, with what it holds instead: nothing that was judged fits."""
+    names = [path.name for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
+    variants = sorted({str(path.parent.relative_to(folder)) for path in folder.glob("*/**/*.onnx")})
+    found = f"It has {counted(len(names), 'entry', 'entries')}: {', '.join(names[:5])}" if names else "It is empty"
+    hint = "Give the folder in which the programs (*.mxr) lie."
+    if (folder / PACKAGE_MANIFEST).is_file():
+        found = f"It looks like a model package of ONNX Runtime ({PACKAGE_MANIFEST}), with models in {', '.join(variants[:5]) or 'no folder'}"
+        hint = (
+            "mxr does not read model packages: which variant ONNX Runtime takes on an AMD GPU, and whether it fits, is "
+            "not known."
+        )
+    return DamagedError(
+        f"{folder} holds no program (*.mxr), so nothing was judged. {found}.",
+        hint=hint,
+        context={"files": names[:100], "models": variants[:100]},
+    )
 
 
 def programs(folder: Path) -> Iterator[Path]:

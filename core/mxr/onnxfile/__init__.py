@@ -15,7 +15,7 @@ onnx/onnx.proto of github.com/onnx/onnx (tests compare them with the onnx packag
 
 from __future__ import annotations
 
-from .binding import bind_inputs, bind_known_dims
+from .binding import bind_inputs, bind_known_dims, differing_symbols
 from .external import MAX_SUBGRAPH_DEPTH, check_folder, check_names, external_files
 from .neighbours import model_with_data
 from .reader import read_model
@@ -32,6 +32,7 @@ __all__ = [
     "bind_known_dims",
     "check_folder",
     "check_names",
+    "differing_symbols",
     "external_files",
     "model_with_data",
     "read_model",

@@ -14,9 +14,10 @@ def bind_inputs(
 ) -> dict[str, tuple[Dim, ...]]:
     """Return the dims of every input, from `inputs` first, then from symbols that `inputs` bind, then from `batch`.
 
-    A symbol has the same value in all inputs. `batch` sets the first dim of each input where it is still unknown. A
-    range (min, max, optimals) does not bind its symbol in other inputs. Raises `UsageError`, which lists the inputs of
-    the model, if a value does not match the model or a dim stays unknown.
+    A symbol has the same value in all inputs; only where `inputs` give it two, each input has its own, because MIGraphX
+    takes the dims by the names of the inputs (`differing_symbols`). `batch` sets the first dim of each input where it
+    is still unknown. A range (min, max, optimals) does not bind its symbol in other inputs. Raises `UsageError`, which
+    lists the inputs of the model, if a value does not match the model or a dim stays unknown.
     """
     symbols = _bound_symbols(model, batch, inputs)
     bound: dict[str, tuple[Dim, ...]] = {}
@@ -50,10 +51,30 @@ def _bound_symbols(model: OnnxModel, batch: int | None, inputs: Mapping[str, tup
             raise _error(model, f"The model has no input {name}.")
     symbols: dict[str, Dim] = {}
     for name, dims in inputs.items():
-        _bind_symbols(model, known[name], dims, symbols)
+        _check_dims(model, known[name], dims)
+    for symbol, values in _values_of_symbols(model, inputs).items():
+        if len(values) == 1:
+            symbols[symbol] = values[0]
     if batch is not None:
         _bind_batch(model, batch, inputs, symbols)
     return symbols
+
+
+def differing_symbols(model: OnnxModel, inputs: Mapping[str, tuple[Dim, ...]]) -> dict[str, list[Dim]]:
+    """Return the symbols to which `inputs` give several values, with these. MIGraphX does not compare them.
+
+    Source: AMDMIGraphX, src/onnx/onnx_parser.cpp, map_input_dims.
+    """
+    return {symbol: values for symbol, values in _values_of_symbols(model, inputs).items() if len(values) > 1}
+
+
+def _values_of_symbols(model: OnnxModel, inputs: Mapping[str, tuple[Dim, ...]]) -> dict[str, list[Dim]]:
+    found: dict[str, list[Dim]] = {}
+    for item in model.inputs:
+        for own, dim in zip(item.dims or (), inputs.get(item.name, ()), strict=False):
+            if isinstance(own, str) and dim not in found.setdefault(own, []):
+                found[own].append(dim)
+    return found
 
 
 def _error(model: OnnxModel, message: str, hint: str = "Set the dims with --input NAME=1,3,224,224.") -> UsageError:
@@ -64,7 +85,7 @@ def _error(model: OnnxModel, message: str, hint: str = "Set the dims with --inpu
     )
 
 
-def _bind_symbols(model: OnnxModel, item: OnnxInput, dims: tuple[Dim, ...], symbols: dict[str, Dim]) -> None:
+def _check_dims(model: OnnxModel, item: OnnxInput, dims: tuple[Dim, ...]) -> None:
     if not all(dim == 0 or _is_valid(dim) for dim in dims[1:]) or not all(map(_is_valid, dims[:1])):
         raise _error(
             model,
@@ -77,8 +98,6 @@ def _bind_symbols(model: OnnxModel, item: OnnxInput, dims: tuple[Dim, ...], symb
     for place, (dim, own) in enumerate(zip(dims, item.dims, strict=True)):
         if isinstance(own, int) and dim != own:
             raise _error(model, f"Dim {place} of input {item.name} is {own} in the model, not {_show(dim)}.")
-        if isinstance(own, str) and symbols.setdefault(own, dim) != dim:
-            raise _error(model, f"{own} cannot be both {_show(symbols[own])} and {_show(dim)}.")
 
 
 def _is_valid(dim: Dim) -> bool:

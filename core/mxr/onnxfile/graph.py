@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from .protobuf import (
@@ -97,6 +98,13 @@ def _value(data: Bytes, span: Span) -> OnnxInput:
     return OnnxInput(text_of(data, [span], 1), type_name(elem), dims)
 
 
+PLACEHOLDER = re.compile(r"\s*(|\?|-1|none|null|n/a|unk.*)\s*", re.IGNORECASE)
+"""Names that exporters give to every unknown dim: two dims of such a name need not be equal.
+
+Sources: microsoft/onnxruntime#1482; pytorch/glow#3791; InsightFace's det_10g.onnx; tf2onnx (unk__12).
+"""
+
+
 def type_name(number: int) -> str:
     """Return the name of an element type, `type<number>` if it is unknown."""
     return _TYPES[number] if number < len(_TYPES) else f"type{number}"
@@ -113,5 +121,6 @@ def _dim(data: Bytes, span: Span) -> int | str | None:
         if tag == varint_of(1):
             dim = signed(start) if signed(start) > 0 else None
         elif tag == message(2):
-            dim = text(data, start, stop) or None
+            name = text(data, start, stop)
+            dim = None if PLACEHOLDER.fullmatch(name) else name
     return dim

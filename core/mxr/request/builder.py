@@ -203,6 +203,10 @@ def gather(
         options=tuple(options.options.items()),
         constraints=constraints,
     )
+    notes += [
+        f"{symbol} has several sizes: the dims of each input are taken by its name"
+        for symbol in subject.differing_symbols(options.inputs)
+    ]
     return PreparedPartialRequest(partial, consumer, (*notes, *_doubts(options, partial)))
 
 

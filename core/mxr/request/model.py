@@ -58,6 +58,11 @@ class ModelReference:
         bound = onnxfile.bind_inputs(self.onnx, batch=batch, inputs=given)
         return tuple((name, _shape(dims)) for name, dims in bound.items())
 
+    def differing_symbols(self, inputs: Inputs) -> tuple[str, ...]:
+        """Return the symbols of the model to which these shapes give several sizes."""
+        given = {name: tuple(_plain(dim) for dim in shape) for name, shape in inputs}
+        return tuple(onnxfile.differing_symbols(self.onnx, given))
+
     def claim(self) -> ModelClaim | None:
         """Return what a publisher says about the model, None without the file."""
         return None if self.path is None else ModelClaim(_name(self.path), self._inputs())

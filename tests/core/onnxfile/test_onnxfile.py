@@ -22,6 +22,7 @@ from mxr.onnxfile import (
     OnnxInput,
     OnnxModel,
     bind_inputs,
+    differing_symbols,
     external_files,
     read_model,
 )
@@ -506,8 +507,7 @@ def test_binds(model: OnnxModel, batch: int | None, given_dims: Any, expected: A
         (model_of(x=("N", 3), y=("N", 3)), 2, {"x": (4, 3)}, "N cannot be both 4 and"),
         (model_of(x=("N", 3), y=("N", 3)), 2, {"x": (RANGE, 3)}, "N cannot be both 1..8 and"),
         (model_of(x=("N", 3), y=("N", 3)), None, {"x": (RANGE, 3)}, "unknown, in the inputs y."),
-        (model_of(x=("N", 3), y=("N", 3)), None, {"x": (1, 3), "y": (2, 3)}, "both 1 and 2"),
-        (model_of(x=("N", "N")), None, {"x": (1, 2)}, "both 1 and 2"),
+        (model_of(x=("N", 3), y=("N", 3), z=("N",)), None, {"x": (1, 3), "y": (2, 3)}, "unknown, in the inputs z."),
         (model_of(x=("N", 3)), None, {"z": (1, 3)}, "no input z"),
         (model_of(), None, {"z": (1, 3)}, "none"),
         (model_of(x=("N", 3)), None, {"x": (1, 3, 1)}, "2 dims, not 3"),
@@ -585,3 +585,26 @@ def test_without_a_batch_it_binds_exactly_if_every_dim_is_given(model: OnnxModel
     else:
         with pytest.raises(UsageError, match="Some dims are unknown"):
             bind_inputs(model, batch=None, inputs=asked)
+
+
+def test_stated_dims_count_where_a_symbol_gets_two_sizes() -> None:
+    """MIGraphX takes the dims by the names of the inputs."""
+    model = model_of(x=("N", 3), y=("N", "N"))
+    dims = {"x": (1, 3), "y": (2, 4)}
+    assert bind_inputs(model, batch=None, inputs=dims) == dims
+    assert differing_symbols(model, dims) == {"N": [1, 2, 4]}
+    assert differing_symbols(model, {"x": (2, 3), "y": (2, 2)}) == {}
+
+
+@pytest.mark.parametrize("name", ["?", "-1", "None", "null", "N/A", "unk__17", "unknown", " ", ""])
+def test_placeholders_are_no_symbols(tmp_path: Path, name: str) -> None:
+    """Exporters give one name to all unknown dims: InsightFace's detectors call height and width `?`."""
+    value = helper.make_tensor_value_info("x", FLOAT, [1, 3, name, name])
+    made = helper.make_model(graph(input=[value]))
+    del made.graph.input[0]
+    path = tmp_path / "m.onnx"
+    path.write_bytes(made.SerializeToString())
+    model = read_model(path)
+    (found,) = (item for item in model.inputs if item.name == "x")
+    assert found.dims == (1, 3, None, None)
+    assert bind_inputs(model, batch=None, inputs={"x": (1, 3, 480, 640)}) == {"x": (1, 3, 480, 640)}

@@ -199,7 +199,7 @@ def _partial(before: disk.FileState, heads: list[tuple[int, bytes]], size: int) 
                 disk.write_at(descriptor, data, at)
         yield descriptor, fresh
         with disk.faults(final):
-            os.fchmod(descriptor, 0o644)
+            disk.give_mode(descriptor, 0o644)
             os.fsync(descriptor)
             before.replace_by(path)
             disk.sync_folder(final.parent)

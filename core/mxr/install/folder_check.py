@@ -98,7 +98,8 @@ def nothing_to_check(folder: Path) -> DamagedError:
     found = f"It has {counted(len(names), 'entry', 'entries')}: {', '.join(names[:5])}" if names else "It is empty"
     hint = "Give the folder in which the programs (*.mxr) lie."
     if (folder / PACKAGE_MANIFEST).is_file():
-        found = f"It looks like a model package of ONNX Runtime ({PACKAGE_MANIFEST}), with models in {', '.join(variants[:5]) or 'no folder'}"
+        where = ", ".join(variants[:5]) or "no folder"
+        found = f"It looks like a model package of ONNX Runtime ({PACKAGE_MANIFEST}), with models in {where}"
         hint = (
             "mxr does not read model packages: which variant ONNX Runtime takes on an AMD GPU, and whether it fits, is "
             "not known."

@@ -20,6 +20,16 @@ PARTIAL = ".mxr-partial-"
 FICLONE = 0x40049409
 """The ioctl that creates a reflink. Source: Linux, include/uapi/linux/fs.h."""
 
+TEMPORARY = frozenset(
+    {errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOLCK, errno.ENOMEM}
+    | {errno.ESTALE, errno.ETIMEDOUT, errno.ETXTBSY, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ECONNRESET}
+    | {errno.ENETDOWN, errno.ENETUNREACH, errno.ENOTCONN, errno.EREMOTEIO}
+)
+"""The errors that the same call may not have later: a busy file, a lost share, many open files. Source: errno(3)."""
+
+NO_MODES = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+"""The errors of mounts without modes of their own, such as those of object stores. Source: fchmod(2)."""
+
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES)
 """The errors of file systems that have no hard links. Source: link(2)."""
 
@@ -34,7 +44,10 @@ def faults(path: Path, doing: str = "write") -> Iterator[None]:
 
 
 def fault(problem: OSError, path: Path, doing: str = "write") -> MxrError:
-    """Return the error for an `OSError`: `DiskFullError`, `NotAllowedError`, `UsageError` or `TemporaryError`."""
+    """Return the error for an `OSError`: `DiskFullError`, `NotAllowedError`, `UsageError` or `TemporaryError`.
+
+    Only what may pass is temporary: whoever repeats a command on exit 75 would repeat all others for ever.
+    """
     reason = problem.strerror or str(problem)
     if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return DiskFullError(f"Cannot {doing} {path}: {reason}.")
@@ -46,7 +59,18 @@ def fault(problem: OSError, path: Path, doing: str = "write") -> MxrError:
         return UsageError(
             f"Cannot {doing} {path}: {reason}.", hint="A hard link cannot cross file systems: omit --link."
         )
-    return TemporaryError(f"Cannot {doing} {path}: {reason}.", hint="Check the disk, then try again.")
+    if problem.errno in TEMPORARY:
+        return TemporaryError(f"Cannot {doing} {path}: {reason}.", hint="Check the disk, then try again.")
+    return NotAllowedError(
+        f"Cannot {doing} {path}: the file system of {mount_point(path)} refuses it ({reason}).",
+        hint="Use a path on another file system; mounts of object stores lack what a complete file needs.",
+    )
+
+
+def mount_point(path: Path) -> Path:
+    """Return the folder where the file system of a path is mounted."""
+    at = Path(os.path.abspath(path))  # noqa: PTH100 - links above it belong to the answer of os.path.ismount
+    return next((folder for folder in (at, *at.parents) if folder.is_mount()), Path("/"))
 
 
 def partial_name(folder: Path, name: str = "") -> Path:
@@ -119,7 +143,7 @@ def landing(final: Path, mode: int = 0o644, before: FileState | None = None) -> 
         try:
             yield descriptor
             with faults(final):
-                os.fchmod(descriptor, mode)
+                give_mode(descriptor, mode)
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -130,6 +154,15 @@ def landing(final: Path, mode: int = 0o644, before: FileState | None = None) -> 
         with suppress(OSError):
             partial.unlink()
         raise
+
+
+def give_mode(descriptor: int, mode: int) -> None:
+    """Set the mode of an open file; does nothing where the file system has no modes of its own. OSError passes."""
+    try:
+        os.fchmod(descriptor, mode)
+    except OSError as problem:
+        if problem.errno not in NO_MODES:
+            raise
 
 
 def _give_name(partial: Path, final: Path, before: FileState | None) -> None:

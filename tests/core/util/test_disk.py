@@ -51,7 +51,7 @@ def test_an_error_while_writing_leaves_what_was_there(tmp_path: Path, problem: B
     assert final.read_bytes() == b"old"
 
 
-@pytest.mark.parametrize("call", ["pwrite", "fsync", "fchmod"])
+@pytest.mark.parametrize("call", ["pwrite", "fsync"])
 @pytest.mark.parametrize(
     ("number", "kind"),
     [
@@ -61,7 +61,10 @@ def test_an_error_while_writing_leaves_what_was_there(tmp_path: Path, problem: B
         (errno.EROFS, NotAllowedError),
         (errno.EACCES, NotAllowedError),
         (errno.EPERM, NotAllowedError),
+        (errno.ENOSYS, NotAllowedError),
+        (errno.EOPNOTSUPP, NotAllowedError),
         (errno.EIO, TemporaryError),
+        (errno.ESTALE, TemporaryError),
     ],
 )
 def test_faults_of_the_disk(
@@ -77,6 +80,31 @@ def test_faults_of_the_disk(
     assert str(tmp_path / "file") in caught.value.message and os.strerror(number) in caught.value.message
     assert caught.value.hint
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_mount_without_modes_takes_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """gcsfuse, mountpoint-s3 and some CIFS mounts refuse chmod; the file is complete all the same."""
+
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fchmod", fail)
+    disk.write_whole(tmp_path / "file", b"data", mode=0o444)
+    assert (tmp_path / "file").read_bytes() == b"data" and names(tmp_path) == ["file"]
+
+
+def test_a_mount_that_refuses_renames_is_named_and_not_tried_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    for call in ("rename", "replace"):
+        monkeypatch.setattr(os, call, fail)
+    with pytest.raises(NotAllowedError, match=f"the file system of {disk.mount_point(tmp_path)} refuses it") as caught:
+        disk.write_whole(tmp_path / "file", b"data")
+    assert not caught.value.retry and names(tmp_path) == []
 
 
 @pytest.mark.parametrize("call", ["open", "mkdir"])

@@ -63,7 +63,7 @@ class FetchCommand(GroupedCommand):
     "--link", is_flag=True, help="With -o: create a hard link into the cache instead of a copy. Do not write to it."
 )
 @click.option("--offline", is_flag=True, help="Use the cache only; never contact the registry.")
-@click.option("--refresh", is_flag=True, help="Ask the registry even if the cache has an exact match.")
+@click.option("--refresh", is_flag=True, help="Ask the registry even if the cache can answer.")
 @click.option(
     "--locked",
     is_flag=False,

@@ -84,35 +84,26 @@ def _named(identity: str, cache: Cache, client: Client, include_removed: bool) -
     try:
         return client.artifact(identity)
     except NotFoundError as gone:
-        return _held(identity, cache, client, include_removed, gone)
+        return _held(identity, cache, include_removed, gone)
 
 
-def _held(identity: str, cache: Cache, client: Client, include_removed: bool, gone: NotFoundError) -> Artifact:
+def _held(identity: str, cache: Cache, include_removed: bool, gone: NotFoundError) -> Artifact:
     """The artifact from the cache, which can restore what the registry lost. Raises `gone` where there is none.
 
-    What the registry removed is no loss: it must not come back by chance. Raises `NoSuchArtifactError` for it.
+    What the registry removed is no loss, and it says so: it must not come back by chance. Raises `NoSuchArtifactError`.
     """
     record = cache.find_record(identity)
     if record is None:
         raise gone
     if include_removed:
         return record.artifact
-    if record.gone or _is_removed(record.artifact.id, client):
+    if record.gone or gone.context.get("removed"):
         raise NoSuchArtifactError(
             f"Artifact {record.artifact.id[:12]} was removed from the registry, so it is not exported from the cache.",
             hint="It may have been removed because it is wrong. To export it all the same, add --include-removed.",
             context={"id": record.artifact.id, "removed": True},
         ) from gone
     return record.artifact
-
-
-def _is_removed(id: str, client: Client) -> bool:
-    """Whether the registry says that it removed an artifact: it does not say that of one that it lost."""
-    try:
-        client.artifact(id)
-    except NotFoundError as gone:
-        return gone.context.get("removed") is True
-    return False
 
 
 def _model_description(model: str, client: Client) -> ModelClaim | None:

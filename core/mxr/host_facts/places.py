@@ -132,7 +132,8 @@ def _environments(root: Root, environ: Mapping[str, str]) -> list[Place]:
             if root.exists(f"{prefix}/lib/{name}/{inside}")
         ]
         if folders:
-            mine = prefix in active or prefix == sys.prefix
+            # Debian's Python has its own packages in /usr, and what pip installs in /usr/local.
+            mine = prefix in active or prefix == sys.prefix or (prefix, sys.prefix) == ("/usr/local", "/usr")
             places.append(Place(f"the Python environment {prefix}", tuple(folders), python=True, active=mine))
     return places
 

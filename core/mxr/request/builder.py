@@ -343,9 +343,12 @@ def installed_toolchain(options: RequestOptions, host: Host) -> HostToolchain:
     rows = tuple(each for each in rows if each.named) or rows
     if len(rows) == 1:
         return rows[0].toolchain
-    stated = [each for each in rows if _fits(options, each.toolchain)]
-    if len({each.toolchain.migraphx for each in rows}) == 1 or not stated:
+    if len({each.toolchain.migraphx for each in rows}) <= 1:
         return host.toolchain
+    stated = [each for each in rows if _fits(options, each.toolchain)]
+    if not stated:
+        # The facts of one installation say nothing about a version that is not installed.
+        return HostToolchain(vendor=host.toolchain.vendor)
     if len({(each.toolchain.migraphx, each.toolchain.rocm) for each in stated}) == 1:
         return stated[0].toolchain
     if options.migraphx is not None and (options.rocm is not None or options.kind == "ref"):

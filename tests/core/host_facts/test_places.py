@@ -125,6 +125,7 @@ def test_the_environment_counts_for_python_only(rocm72: Any) -> None:
         with pytest.raises(UsageError, match="Which of them will load the program is not known"):
             chosen(host, consumer=consumer)
     assert chosen(host, consumer="ort", migraphx="2.15") == OLD
+    assert chosen(host, consumer="ort", migraphx="2.16") == HostToolchain(), "no ROCm of another installation"
     # Without the wheel, python loads the module of ROCm.
     assert chosen(detect(rocm72.top), consumer="python") == OLD
 

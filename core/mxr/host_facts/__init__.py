@@ -15,6 +15,7 @@ toolchain   versions of ROCm, DTK and MIGraphX
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from .facts import Host, HostTarget, HostToolchain, Installation, combine, describe, read_recorded, write_host
@@ -50,23 +51,26 @@ def detect(
     prepares files for another container. If `toolchain` is false, versions are not detected.
     """
     from .gpus import find_gpus
-    from .toolchain import ToolchainFinds, find_toolchain, find_vendor
 
     environ = environ or {}
     seen = Root(root)
     if run is None and root == Path("/"):
         run = run_tool
     if toolchain:
-        found = find_toolchain(seen, environ, run)
+        from .toolchain import find_toolchain
+
+        finds = find_toolchain(seen, environ, run)
+        found = Host((), finds.toolchain, finds.found_by, tuple(finds.notes), tuple(finds.installations))
     else:
-        found = ToolchainFinds(HostToolchain(vendor=find_vendor(seen, environ)), {}, [])
-    hygon, found_by = found.toolchain.vendor == "hygon", found.found_by
+        from .places import find_vendor
+
+        found = Host(toolchain=HostToolchain(vendor=find_vendor(seen, environ)))
+    hygon, found_by = found.toolchain.vendor == "hygon", dict(found.found_by)
     gpus = find_gpus(seen, environ, run, hygon=hygon, whole_node=whole_node)
     found_by |= gpus.found_by()
     if hygon or gpus.targets:
         found_by["vendor"] = "Hygon's DTK is installed" if hygon else "PCI vendor id, no DTK installed"
-    notes = (*gpus.notes, *found.notes)
-    return Host(tuple(gpus.targets), found.toolchain, found_by, notes, tuple(found.installations))
+    return replace(found, targets=tuple(gpus.targets), found_by=found_by, notes=(*gpus.notes, *found.notes))
 
 
 def run_tool(words: Sequence[str], seconds: float) -> str | None:

@@ -10,8 +10,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
-
-from mxr.util.frozen import dataclass
+from typing import NamedTuple
 
 from .root import Root
 
@@ -21,8 +20,7 @@ MIGRAPHX_PATH = "MIGRAPHX_PATH"
 ROCM_VARIABLES = ("ROCM_PATH", "ROCM_HOME")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """One place: its name for people, its folders, most likely first, and what names it.
 
     `named`: MIGRAPHX_PATH names it. `python`: its folders are the `site-packages` of one Python environment.
@@ -73,6 +71,17 @@ def rocm_folders(root: Root, environ: Mapping[str, str], notes: list[str]) -> li
     if len(versions) > 1:
         notes.append(f"Several ROCm versions are installed ({', '.join(versions)}): select one with ROCM_PATH.")
     return _with_inner(root, f"/opt/{versions[0]}") if len(versions) == 1 else []
+
+
+def find_vendor(root: Root, environ: Mapping[str, str]) -> str:
+    """Return the vendor of the toolchain: hygon if DTK is in use, otherwise amd."""
+    return "hygon" if is_hygon(root, rocm_folders(root, environ, [])) else "amd"
+
+
+def is_hygon(root: Root, folders: list[str]) -> bool:
+    """Return whether these are the folders of Hygon's DTK, by their names or what they link to."""
+    names = [(root.link(folder) or folder).rpartition("/")[2] for folder in folders]
+    return any(re.fullmatch(r"dtk(-.*)?", name) for name in names) or "/opt/dtk" in folders
 
 
 def _with_inner(root: Root, folder: str) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from .facts import HostToolchain, Installation, describe
 from .gpus import TIMEOUT
-from .places import ROCM_VARIABLES, Place, other_places, rocm_folders
+from .places import ROCM_VARIABLES, Place, is_hygon, other_places, rocm_folders
 from .root import Root, Run
 
 RELEASE = re.compile(r"([0-9]{1,6}\.[0-9]{1,6}(?:\.[0-9]{1,6}(?:(?:a|b|rc)[0-9]{1,12})?)?)(?![0-9])")
@@ -79,7 +79,7 @@ def find_toolchain(root: Root, environ: Mapping[str, str], run: Run | None) -> T
     """
     notes: list[str] = []
     folders = rocm_folders(root, environ, notes)
-    hygon = _is_hygon(root, folders)
+    hygon = is_hygon(root, folders)
     vendor = "hygon" if hygon else "amd"
     places = [Place("ROCm", tuple(folders), packages=not hygon)]
     # Facts of two toolchains must not be mixed: with DTK, packages and all other folders are ignored.
@@ -104,11 +104,6 @@ def find_toolchain(root: Root, environ: Mapping[str, str], run: Run | None) -> T
     values = {"rocm": best.rocm.first(), "migraphx": best.migraphx.first(), "migraphx_build": best.build.first()}
     toolchain = HostToolchain(**{fact: value for fact, (value, _) in values.items()}, vendor=vendor)
     return ToolchainFinds(toolchain, {fact: how for fact, (value, how) in values.items() if value}, notes, rows)
-
-
-def find_vendor(root: Root, environ: Mapping[str, str]) -> str:
-    """Return the vendor of the toolchain: hygon if DTK is in use, otherwise amd."""
-    return "hygon" if _is_hygon(root, rocm_folders(root, environ, [])) else "amd"
 
 
 def _read_place(root: Root, place: Place, notes: list[str]) -> PlaceFinds:
@@ -143,11 +138,6 @@ def _counting(holding: list[PlaceFinds]) -> PlaceFinds | None:
         if each.place.named or each.place.active:
             return each
     return holding[0] if len({each.version for each in holding}) == 1 else None
-
-
-def _is_hygon(root: Root, folders: list[str]) -> bool:
-    names = [(root.link(folder) or folder).rpartition("/")[2] for folder in folders]
-    return any(re.fullmatch(r"dtk(-.*)?", name) for name in names) or "/opt/dtk" in folders
 
 
 def _read_release(root: Root, folder: str, rocm: Finds) -> None:

@@ -44,6 +44,23 @@ _MARKS: tuple[tuple[int, bytes, str], ...] = (
     (0, b"#!", "a script"),
     (1, b"\xa7version", PROGRAM),
 )
+_PAGE = "Open the URL in a browser: the download is a page, not the model."
+HINTS = {
+    PAGE: _PAGE,
+    XML: _PAGE,
+    POINTER: "Run `git lfs pull` in its repository.",
+    PROGRAM: "Pass the ONNX file that it was compiled from.",
+    ORT: "Pass the ONNX file that it was created from.",
+    **dict.fromkeys(PACKED, "Unpack it first."),
+    ZIP: "Unpack it, or export the model to ONNX.",
+    **dict.fromkeys(GPU_CODE, "Pass the ONNX file."),
+    **dict.fromkeys(
+        ("a Python pickle", "an HDF5 file", "a GGUF file", "a TensorFlow Lite model", "a safetensors file"),
+        "Export the model to ONNX.",
+    ),
+}
+"""What to do with a file of another type."""
+
 _ONNX_FIELDS = b"\x12\x1a\x22\x28\x32\x3a\x42"
 
 

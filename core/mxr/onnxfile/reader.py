@@ -9,7 +9,6 @@ from pathlib import Path
 from mxr.errors import DamagedError, UsageError
 
 from .external import ForbiddenExternalData, forbidden, tensors_in
-from .file_types import GPU_CODE, HEAD, MODEL, ORT, PACKED, PAGE, POINTER, PROGRAM, XML, ZIP, file_type
 from .graph import default_opset, ends, type_name
 from .protobuf import Bytes, MalformedProtobuf, Span, append_part, fields, message, signed, text, varint_of
 from .values import OnnxModel
@@ -27,8 +26,7 @@ def read_model(path: Path, *, weight_dims: bool = False) -> OnnxModel:
             what = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
             raise DamagedError(f"{path} is {what}, not a model.", hint="Pass the ONNX file itself.")
         with path.open("rb") as file:
-            head = file.read(HEAD)
-            if not head:
+            if not file.read(1):
                 raise DamagedError(f"{path} is empty.")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 return _read(path, data, weight_dims=weight_dims)
@@ -40,27 +38,20 @@ def read_model(path: Path, *, weight_dims: bool = False) -> OnnxModel:
     except ForbiddenExternalData as fault:
         raise forbidden(path, fault) from None
     except MalformedProtobuf as broken:
-        kind = file_type(head)
-        what = f"It looks like {kind}." if kind not in ("", MODEL) else f"{broken}."
-        raise DamagedError(f"{path} is not an ONNX model. {what}", hint=_HINTS.get(kind)) from None
+        raise _no_model(path, broken) from None
 
 
-_PAGE = "Open the URL in a browser: the download is a page, not the model."
-_HINTS = {
-    PAGE: _PAGE,
-    XML: _PAGE,
-    POINTER: "Run `git lfs pull` in its repository.",
-    PROGRAM: "Pass the ONNX file that it was compiled from.",
-    ORT: "Pass the ONNX file that it was created from.",
-    **dict.fromkeys(PACKED, "Unpack it first."),
-    ZIP: "Unpack it, or export the model to ONNX.",
-    **dict.fromkeys(GPU_CODE, "Pass the ONNX file."),
-    **dict.fromkeys(
-        ("a Python pickle", "an HDF5 file", "a GGUF file", "a TensorFlow Lite model", "a safetensors file"),
-        "Export the model to ONNX.",
-    ),
-}
-"""What to do with a file of another type."""
+def _no_model(path: Path, broken: MalformedProtobuf) -> DamagedError:
+    """Return the error for a file that cannot be read as a model, with what it is instead."""
+    from .file_types import HEAD, HINTS, MODEL, file_type
+
+    try:
+        with path.open("rb") as file:
+            kind = file_type(file.read(HEAD))
+    except OSError:
+        kind = ""
+    what = f"It looks like {kind}." if kind not in ("", MODEL) else f"{broken}."
+    return DamagedError(f"{path} is not an ONNX model. {what}", hint=HINTS.get(kind))
 
 
 def walk_model(path: Path, data: Bytes) -> OnnxModel:

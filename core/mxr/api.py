@@ -324,10 +324,10 @@ def this_host(settings: Settings, options: RequestOptions | None = None, *, whol
 def host_of_this_program(settings: Settings, options: RequestOptions) -> Host:
     """Return the facts of this host for a Python program: the MIGraphX of its environment counts, if there is one.
 
-    For another consumer, and with recorded host facts, it is `this_host`.
+    For another consumer it is `this_host`.
     """
     host = this_host(settings, options)
-    own = tuple(each for each in host.installations if each.python)[:1]
+    own = tuple(each for each in host.installations if each.python)
     if not own or options.consumer not in (None, PYTHON.name):
         return host
     return replace(host, toolchain=own[0].toolchain, installations=own)

@@ -62,6 +62,7 @@ def _check_file(session: Session, options: RequestOptions, file: Path, where: st
     from mxr.program import describe_file
     from mxr.request import compatibility
     from mxr.request.builder import choose_hardware, choose_toolchain
+    from mxr.request.model import identifier
 
     description = describe_file(file).to_json()
     if options.kind is None and description["targets"] == ["ref"]:
@@ -71,7 +72,7 @@ def _check_file(session: Session, options: RequestOptions, file: Path, where: st
     rows = compatibility.check_compatibility(description, hardware, toolchain)
     rows += compatibility.check_options(description, options, hardware, toolchain)
     slot = placed_slot(file.parent, file, {})
-    if slot and (why := why_replaced(file, slot, session.cache().memo)):
+    if slot and (why := why_replaced(file, slot, identifier(session.cache().memo))):
         rows += (compatibility.Requirement("model", slot.subject.model[:19], "another", False, why),)
     if session.as_json:
         print_json(compatibility.to_json(rows))

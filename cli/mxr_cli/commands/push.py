@@ -11,6 +11,7 @@ from mxr.artifact.serving import DESCRIPTIONS
 from mxr.errors import DamagedError, MismatchError, MxrError, UsageError
 from mxr.protocol.artifacts import PublicationIntent
 from mxr.request.builder import RequestOptions
+from mxr.util import disk
 from mxr_cli.options import Session, common, request
 from mxr_cli.output import echo, note, print_json, transfer_progress
 
@@ -164,8 +165,10 @@ def _publish_beside(
             f"{path.name} has another name than its program: {wrong}.",
             hint="Rename the file, or push it alone: mxr push FILE --model MODEL.",
         )
+    with disk.faults(path, "read"):
+        newer = beside is not None and beside.stat().st_mtime_ns > path.stat().st_mtime_ns
     artifact, warnings = _publish(session, options, path, str(model or beside), folder, intent)
-    if beside is not None and beside.stat().st_mtime_ns > path.stat().st_mtime_ns:
+    if beside is not None and newer:
         warnings.append(f"{beside.name} is newer than {path.name}: check that the program was compiled from it.")
     return artifact, warnings
 

@@ -19,8 +19,7 @@ ROCM_OF: Mapping[str, str] = {
 
 Source: MIGraphX's CMakeLists.txt at the tags rocm-5.0.0 to rocm-7.2.4; from 2.16, AMD's installation pages of MIGraphX
 and ONNX Runtime for ROCm 7.14, 10.0, 10.1 and 10.2. All patch releases of one ROCm minor release write the same
-version, so
-the patch release is unknown."""
+version, so the patch release is unknown."""
 
 
 def release(version: str) -> tuple[int, ...]:

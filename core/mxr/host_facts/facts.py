@@ -69,7 +69,7 @@ class HostToolchain:
 class Installation:
     """A MIGraphX on a host, with the ROCm that it runs on. `where`: the file or package that tells its version.
 
-    `named`: MIGRAPHX_PATH names it. `python`: it is in a Python environment, whose programs load it.
+    `named`: MIGRAPHX_PATH names it. `python`: it is in the active Python environment, whose programs load it.
     """
 
     toolchain: HostToolchain

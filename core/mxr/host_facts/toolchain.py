@@ -57,7 +57,7 @@ class PlaceFinds:
     def installation(self, vendor: str) -> Installation:
         """Return it as a fact of the host."""
         values = HostToolchain(self.rocm.first()[0], self.version, self.build.first()[0], vendor)
-        return Installation(values, self.migraphx.first()[1], named=self.place.named, python=self.place.python)
+        return Installation(values, self.migraphx.first()[1], named=self.place.named, python=self.place.active)
 
 
 @dataclass(slots=True)
@@ -87,8 +87,8 @@ def find_toolchain(root: Root, environ: Mapping[str, str], run: Run | None) -> T
     found = [_read_place(root, place, notes) for place in places]
     if run and not any(each.version for each in found):
         _run_driver(root, [folder for place in places for folder in place.folders], run, found[0])
-    # A MIGraphX without a ROCm of its own runs on the ROCm that is installed.
-    rocm = [row for each in found for row in each.rocm.rows]
+    # A MIGraphX without a ROCm of its own runs on the ROCm that is installed, and not on that of a wheel.
+    rocm = [row for each in found if not each.place.python for row in each.rocm.rows]
     holding = _narrowed(environ, [each for each in found if each.version])
     for each in holding or found[:1]:
         each.rocm.rows += rocm
@@ -134,10 +134,9 @@ def _narrowed(environ: Mapping[str, str], holding: list[PlaceFinds]) -> list[Pla
 
 def _counting(holding: list[PlaceFinds]) -> PlaceFinds | None:
     """Return what counts for a program of which nothing is known; None where nothing decides."""
-    for each in holding:
-        if each.place.named or each.place.active:
-            return each
-    return holding[0] if len({each.version for each in holding}) == 1 else None
+    named, active = ([each for each in holding if getattr(each.place, name)] for name in ("named", "active"))
+    rows = named or active or holding
+    return rows[0] if len({each.version for each in rows}) == 1 else None
 
 
 def _read_release(root: Root, folder: str, rocm: Finds) -> None:

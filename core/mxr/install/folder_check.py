@@ -22,6 +22,7 @@ from mxr.program import describe_file
 from mxr.request import compatibility
 from mxr.request.builder import Hardware, RequestOptions
 from mxr.request.compatibility import Requirement
+from mxr.request.model import identifier
 from mxr.util import disk
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import StatMemo
@@ -82,11 +83,11 @@ def check_folder(
     fault for the folder itself.
     """
     records: dict[Path, Ledger] = {}
-    rows = []
+    rows, identify = [], identifier(memo)
     for path in programs(folder):
         slot = placed_slot(folder, path, records)
         row = _check(folder, path, slot.consumer if slot else None, options, hardware, toolchain)
-        why = why_replaced(path, slot, memo)
+        why = why_replaced(path, slot, identify)
         rows.append(replace(row, problems=(*row.problems, why)) if why else row)
     return tuple(rows)
 

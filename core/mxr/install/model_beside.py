@@ -6,17 +6,20 @@ Servers load what has the name. Whoever replaces `net.onnx` in place leaves `net
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from mxr.artifact.key import Difference
 from mxr.errors import MismatchError, MxrError
-from mxr.request.model import ModelReference, file_identity
+from mxr.request.model import ModelReference, identifier
 from mxr.util import disk
 from mxr.util.hashing import StatMemo, sha256_memoised
 
 from . import ledger
 from .ledger import Ledger, LedgerSlot
+
+Identify = Callable[[Path], str]
+"""Returns the identity of the model in an ONNX file. Raises `MxrError`."""
 
 SUFFIX = ".mxr"
 ADDED = re.compile(r"(?P<stem>.+)[-_](b[0-9]{1,9}|[0-9a-f]{12})")
@@ -38,10 +41,10 @@ def model_beside(path: Path) -> Path | None:
     return None
 
 
-def why_another(model: Path, recorded: str, memo: StatMemo) -> str | None:
+def why_another(model: Path, recorded: str, identify: Identify) -> str | None:
     """Return in words why an ONNX file is not the recorded model (`sha256:...`); None if it is."""
     try:
-        found = file_identity(model, memo)
+        found = identify(model)
     except MxrError as problem:
         return f"{model.name} cannot be compared with the model that the program was made from: {problem.message}"
     if found == recorded:
@@ -56,11 +59,12 @@ def refuse_another_model(
 
     `model_files`: the files of the model that is fetched, whose identity is known.
     """
+    identify = identifier(memo)
     for name, slot in slots.items():
         model = model_beside(folder / name)
         if model is None or _is_one_of(model, model_files):
             continue
-        if why := why_another(model, slot.subject.model, memo):
+        if why := why_another(model, slot.subject.model, identify):
             raise MismatchError(
                 f"{folder / name} would lie beside a model that it is not made from. {why}. Nothing was written.",
                 hint="Give another folder or another --name, or place it all the same with --force.",
@@ -98,10 +102,10 @@ def placed_slot(folder: Path, path: Path, records: dict[Path, Ledger]) -> Ledger
     return None
 
 
-def why_replaced(path: Path, slot: LedgerSlot | None, memo: StatMemo) -> str | None:
+def why_replaced(path: Path, slot: LedgerSlot | None, identify: Identify) -> str | None:
     """Return why the model beside a program that mxr placed is not its model any more; None if it is, or is unknown."""
     model = model_beside(path) if slot else None
-    return why_another(model, slot.subject.model, memo) if slot and model else None
+    return why_another(model, slot.subject.model, identify) if slot and model else None
 
 
 def _is_one_of(path: Path, files: Iterable[Path]) -> bool:

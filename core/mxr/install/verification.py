@@ -15,6 +15,7 @@ from mxr.consumers.amdinfer import AMDINFER
 from mxr.consumers.file_change import FileChange
 from mxr.display.text import shell_quoted
 from mxr.errors import DamagedError, MismatchError, MxrError, UsageError
+from mxr.request.model import identifier
 from mxr.util import disk
 from mxr.util.codec import parse
 from mxr.util.frozen import dataclass
@@ -163,8 +164,9 @@ def _replaced_models(folder: Path, slots: Ledger, memo: StatMemo) -> Iterator[Fi
         if entry.name.endswith(SUFFIX) and (model := model_beside(folder / entry.name)) is not None
         if not slots.knows(str(model.relative_to(folder)))
     }
+    identify = identifier(memo)
     for model, recorded in sorted(models):
-        if why := why_another(model, recorded, memo):
+        if why := why_another(model, recorded, identify):
             yield FileChange("replaced", model, f"{why}. Fetch the program of the model that lies there.")
 
 

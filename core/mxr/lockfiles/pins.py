@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -282,16 +283,19 @@ def check_entries(
     lock: LockFile, base: Path, cache: Cache, client: Client, *, follow_links: bool = False
 ) -> Iterator[LockFinding]:
     """Compare each entry with the registry, and with the model file below `base` if it exists."""
+
+    @functools.cache
+    def identify(path: Path) -> str:
+        return subjects.find_model(str(path), cache, None, follow_links=follow_links).model
+
     for entry in lock.entries:
-        yield _check(entry, base, cache, client, follow_links)
+        yield _check(entry, base, identify, client)
 
 
-def _check(entry: LockEntry, base: Path, cache: Cache, client: Client, follow_links: bool) -> LockFinding:
+def _check(entry: LockEntry, base: Path, identify: Callable[[Path], str], client: Client) -> LockFinding:
     path = base / entry.model
-    if not MODEL.fullmatch(entry.model) and path.exists():
-        found = subjects.find_model(str(path), cache, None, follow_links=follow_links).model
-        if found != entry.request.key.model:
-            return LockFinding(entry, OTHER_MODEL, path=path)
+    if not MODEL.fullmatch(entry.model) and path.exists() and identify(path) != entry.request.key.model:
+        return LockFinding(entry, OTHER_MODEL, path=path)
     try:
         first = client.resolve(entry.request).artifact.id
     except (NoSuchArtifactError, UsageError):
@@ -305,7 +309,9 @@ def _check(entry: LockEntry, base: Path, cache: Cache, client: Client, follow_li
     return LockFinding(entry, OTHER if first else UNSERVED, first)
 
 
-def replaced_model(entry: LockEntry, base: Path, memo: StatMemo, folder: Path | None = None) -> Path | None:
+def replaced_model(
+    entry: LockEntry, base: Path, identify: Callable[[Path], str], folder: Path | None = None
+) -> Path | None:
     """Return the ONNX file that has the name of an entry's model and is another model; None if there is none.
 
     It is looked for below `base`, the folder of the lock, and in `folder`. Raises `UsageError` and `DamagedError`.
@@ -314,17 +320,18 @@ def replaced_model(entry: LockEntry, base: Path, memo: StatMemo, folder: Path | 
         return None
     paths = [base / entry.model] if folder is None else [base / entry.model, folder / Path(entry.model).name]
     for path in paths:
-        if path.is_file() and subjects.file_identity(path, memo) != entry.request.key.model:
+        if path.is_file() and identify(path) != entry.request.key.model:
             return path
     return None
 
 
 def refuse_replaced_models(lock: LockFile, base: Path, memo: StatMemo) -> None:
     """Raise `MismatchError` if the lock names an ONNX file that is another model now."""
+    identify = subjects.identifier(memo)
     findings = [
         LockFinding(entry, OTHER_MODEL if path else SAME, path=path)
         for entry in lock.entries
-        for path in (replaced_model(entry, base, memo),)
+        for path in (replaced_model(entry, base, identify),)
     ]
     if error := drift_error(findings):
         raise error
@@ -341,8 +348,9 @@ def verify_entries(lock: LockFile, base: Path, cache: Cache, folder: Path | None
     """
     if folder is not None and not folder.is_dir():
         raise UsageError(f"{folder} is not a folder.", hint="Give the folder in which the programs were placed.")
+    identify = subjects.identifier(cache.memo)
     for found in _files_of_entries(lock, cache, folder):
-        model = replaced_model(found.entry, base, cache.memo, folder) if found.state == SAME else None
+        model = replaced_model(found.entry, base, identify, folder) if found.state == SAME else None
         yield LockFinding(found.entry, OTHER_MODEL, path=model) if model else found
 
 

@@ -339,7 +339,7 @@ def installed_toolchain(options: RequestOptions, host: Host) -> HostToolchain:
     """
     rows = host.installations
     if options.consumer == PYTHON.name:
-        rows = tuple(each for each in rows if each.python)[:1] or rows
+        rows = tuple(each for each in rows if each.python) or rows
     rows = tuple(each for each in rows if each.named) or rows
     if len(rows) == 1:
         return rows[0].toolchain

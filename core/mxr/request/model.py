@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -98,6 +99,11 @@ def file_identity(path: Path, memo: StatMemo) -> str:
     """Return the identity of the model in an ONNX file. Raises `DamagedError` and `UsageError`."""
     # Who only compares hands no bytes on: a link out of the folder is followed.
     return _read(path, memo, follow_links=True)[2]
+
+
+def identifier(memo: StatMemo) -> Callable[[Path], str]:
+    """Return `file_identity` for one command: it reads each file once, also where the memo remembers nothing."""
+    return functools.cache(functools.partial(file_identity, memo=memo))
 
 
 def _read(path: Path, memo: StatMemo, *, follow_links: bool) -> tuple[OnnxModel, tuple[tuple[str, Path], ...], str]:

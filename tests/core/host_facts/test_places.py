@@ -130,6 +130,30 @@ def test_the_environment_counts_for_python_only(rocm72: Any) -> None:
     assert chosen(detect(rocm72.top), consumer="python") == OLD
 
 
+def test_only_the_environment_that_loads_the_program_counts(rocm72: Any) -> None:
+    """A wheel of the system's Python, or two environments: which one loads the program is asked."""
+    system = "usr/local/lib/python3.12/dist-packages/migraphx-2.18.0+rocm10.1.0.dist-info/METADATA"
+    rocm72.write(f"{SITE}/other/__init__.py")
+    host = host_with(rocm72, system, environ=ACTIVE)
+    assert host.toolchain == HostToolchain() and not any(each.python for each in host.installations)
+    with pytest.raises(UsageError, match="2 installations of MIGraphX"):
+        chosen(host, consumer="python")
+    conda = "conda/lib/python3.12/site-packages/migraphx-2.17.0+rocm10.0.0.dist-info/METADATA"
+    host = host_with(rocm72, WHEEL, conda, environ=ACTIVE | {"CONDA_PREFIX": "/conda"})
+    assert host.toolchain == HostToolchain()
+    with pytest.raises(UsageError, match="installations of MIGraphX"):
+        chosen(host, consumer="python")
+    assert chosen(host, consumer="python", migraphx="2.18") == NEW
+
+
+def test_a_build_of_the_system_does_not_get_the_rocm_of_a_wheel(tree: Any) -> None:
+    host = host_with(tree, WHEEL, "usr/local/lib/libmigraphx.so.2015000", environ=ACTIVE)
+    assert [(each.toolchain.migraphx, each.toolchain.rocm) for each in host.installations] == [
+        ("2.18.0", "10.1.0"),
+        ("2.15.0", None),
+    ]
+
+
 def test_equal_versions_are_no_choice(rocm72: Any) -> None:
     host = host_with(rocm72, "usr/lib64/libmigraphx.so.2015000.0", "usr/local/lib/libmigraphx.so.2015000")
     assert host.toolchain == chosen(host, consumer="ort") == OLD

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import DATA
 
 from mxr.artifact.records import Model
 from mxr.cache.store import Cache
 from mxr.errors import NoSuchModelError, UsageError
+from mxr.request import model as models
 from mxr.request.model import complete_identity, find_model
+from mxr.util.hashing import StatMemo
 
 ONE, TWO, FAR = ("sha256:" + start + "0" * (64 - len(start)) for start in ("aaaaaaaaaaaa1", "aaaaaaaaaaaa2", "b"))
 
@@ -65,3 +69,18 @@ def test_a_prefix_of_no_model(cache: Cache) -> None:
 def test_what_is_no_prefix(cache: Cache, text: str) -> None:
     with pytest.raises(UsageError):
         complete_identity(text, cache, registry(ONE))
+
+
+def test_a_command_reads_each_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock has many entries of one model, and on NFS, for example, no digest is remembered."""
+    path = tmp_path / "m.onnx"
+    shutil.copy(DATA / "models" / "convrelu.onnx", path)
+    read: list[Path] = []
+
+    def hashed(path: Path, *_: Any) -> str:
+        read.append(path)
+        return ONE
+
+    monkeypatch.setattr(models, "model_identity", hashed)
+    identify = models.identifier(StatMemo(None))
+    assert {identify(path) for _ in range(3)} == {ONE} and read == [path]

@@ -35,6 +35,7 @@ class Session:
 
     `whole_node` also counts GPUs of the node that this container was not given, as needed by an init container.
     `takes_open`: facts that nobody tells may come from the only program that fits. `said`: notes that were printed.
+    `opened`: the cache, once it was used.
     """
 
     settings: Settings
@@ -42,12 +43,15 @@ class Session:
     whole_node: bool = False
     takes_open: bool = True
     said: set[str] = field(default_factory=set, repr=False)
+    opened: list[Cache] = field(default_factory=list, repr=False)
 
     def cache(self) -> Cache:
-        """The local cache."""
-        from mxr.cache.store import Cache
+        """The local cache, the same for each call."""
+        if not self.opened:
+            from mxr.cache.store import Cache
 
-        return Cache.of(self.settings)
+            self.opened.append(Cache.of(self.settings))
+        return self.opened[0]
 
     def client(self) -> Client:
         """A client of the registry. It connects with its first request."""

@@ -96,16 +96,17 @@ def fetch(
     wanted = make_options(inputs, options, settings.consumer)
     defaults = configured_defaults(os.fspath(model), settings)
     host = host_of_this_program(settings, wanted)
-    subject, completed = complete(wanted, os.fspath(model), cache, connect, host, defaults=defaults)
-    if output is None:
-        return warned(completed.fetch(cache, connect, refresh=refresh))
-    from .install.installer import fetch_artifact, installer_for
-    from .install.placement import Destination
+    with cache.staged_beside(output):
+        subject, completed = complete(wanted, os.fspath(model), cache, connect, host, defaults=defaults)
+        if output is None:
+            return warned(completed.fetch(cache, connect, refresh=refresh))
+        from .install.installer import fetch_artifact, installer_for
+        from .install.placement import Destination
 
-    where = Destination(output, force=force, consumer_options=consumer_options or {})
-    found = warned(fetch_artifact(completed, subject, where, cache, connect, refresh=refresh))
-    installer = installer_for(completed.asked.consumer)
-    return replace(found, path=installer.deliver(found, cache, completed.asked, subject, where, connect).path)
+        where = Destination(output, force=force, consumer_options=consumer_options or {})
+        found = warned(fetch_artifact(completed, subject, where, cache, connect, refresh=refresh))
+        installer = installer_for(completed.asked.consumer)
+        return replace(found, path=installer.deliver(found, cache, completed.asked, subject, where, connect).path)
 
 
 @library_call
@@ -131,22 +132,23 @@ def fetch_set(
     cache = Cache.of(settings)
     connect = None if offline else connection(settings)
     wanted = make_options(inputs, options, settings.consumer)
-    subject = models.find_model(os.fspath(model), cache, connect, follow_links=wanted.follow_links)
     host = host_of_this_program(settings, wanted)
     defaults = configured_defaults(os.fspath(model), settings)
     first = replace(wanted, batch=next(iter(batches), None))
-    defaults = all_defaults(first, subject, host, defaults, cache, connect)
-    requests = variant_set.build_requests(wanted, batches, subject, host, defaults)
-    if output is not None:
-        variant_set.check_output(output)
-        variant_set.file_names(requests, subject.stem)
-    found = variant_set.fetch_variants(requests, cache, connect, refresh=refresh)
-    for each in found.values():
-        warned(each)
-    if output is None:
-        return found
-    files = variant_set.place_set(found, requests, subject, output, cache).files
-    return {batch: replace(each, path=files[batch]) for batch, each in found.items()}
+    with cache.staged_beside(output):
+        subject = models.find_model(os.fspath(model), cache, connect, follow_links=wanted.follow_links)
+        defaults = all_defaults(first, subject, host, defaults, cache, connect)
+        requests = variant_set.build_requests(wanted, batches, subject, host, defaults)
+        if output is not None:
+            variant_set.check_output(output)
+            variant_set.file_names(requests, subject.stem)
+        found = variant_set.fetch_variants(requests, cache, connect, refresh=refresh)
+        for each in found.values():
+            warned(each)
+        if output is None:
+            return found
+        files = variant_set.place_set(found, requests, subject, output, cache).files
+        return {batch: replace(each, path=files[batch]) for batch, each in found.items()}
 
 
 def warned(fetched: Fetched) -> Fetched:

@@ -13,8 +13,13 @@ if TYPE_CHECKING:
 def dispatch_fetch(session: Session, options: FetchOptions) -> dict[str, Any]:
     """Fetch the models of a genai_config, the entries of a lock, a set of batch sizes, or one program.
 
-    Returns the JSON document of the command.
+    With an output, it does without a cache that cannot be used. Returns the JSON document of the command.
     """
+    with session.cache().staged_beside(options.output):
+        return _dispatch(session, options)
+
+
+def _dispatch(session: Session, options: FetchOptions) -> dict[str, Any]:
     if options.genai_config is not None:
         from .genai import fetch_genai_models
 

@@ -18,7 +18,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +38,7 @@ from . import usage_log
 from .folder import CacheFolder
 from .partition import CONFIRMABLE, REMOVED, Answer, CachedAnswer, CachedArtifact, CacheState, Partition
 from .policy import CachePolicy
+from .staging import Staging
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client
@@ -63,6 +64,7 @@ class Cache:
         self._local = Partition(self.folder, "local", ageless=True)
         self._home = f"registries/{self.policy.home}"
         self._met: str | None = None
+        self._staging: Staging | None = None
 
     @classmethod
     def of(cls, settings: Settings) -> Cache:
@@ -101,31 +103,84 @@ class Cache:
     @cached_property
     def memo(self) -> StatMemo:
         """The digests of files, in a folder that only this user writes."""
-        own = self.folder
-        if not own.writable and self.policy.private is not None:
-            own = CacheFolder(self.policy.private, "memo")
-        with suppress(MxrError):
-            return StatMemo(own.prepare_path("memo/x").parent)
+        own = [self.folder]
+        if self.policy.private is not None:
+            own.append(CacheFolder(self.policy.private, "memo"))
+        for folder in own:
+            try:
+                if folder.writable:
+                    folder.prepare_path("memo/x")
+                    return StatMemo(folder.path / "memo")
+            except MxrError:
+                continue
         return StatMemo(None)
 
     def file_path(self, sha: str) -> Path:
         """Return the path of the program with this sha256, whether it exists or not."""
         return self.root / _file_name(sha)
 
+    def access_path(self, sha: str) -> Path:
+        """Return the path by which this process reads a program: where it was staged, else in the checked folder."""
+        staged = None if self._staging is None else self._staging.find(sha)
+        return staged or self.folder.access_path(_file_name(sha))
+
     def prepare_file(self, sha: str) -> Path:
         """Return the path for a new program, in a folder that exists. Raises as `CacheFolder.prepare_path` does."""
         return self.folder.prepare_path(_file_name(sha))
 
+    def stage_file(self, sha: str, problem: MxrError) -> Path:
+        """Return a path beside the output for a program that the cache cannot take. Raises `problem` without one."""
+        if self._staging is None:
+            raise problem
+        return self._staging.prepare(sha, problem)
+
+    @property
+    def optional(self) -> bool:
+        """Whether a program may be fetched that the cache can neither take nor record."""
+        return self._staging is not None
+
+    @contextmanager
+    def staged_beside(self, output: str | os.PathLike[str] | None) -> Iterator[None]:
+        """For the block, do without a cache that cannot be used: what it lacks is written beside `output`, if any."""
+        if output is None:
+            yield
+            return
+        self._staging, self.folder.optional = Staging(Path(output)), True
+        try:
+            yield
+        finally:
+            self._staging.remove()
+            self._staging, self.folder.optional = None, False
+
+    def staging_warnings(self) -> tuple[str, ...]:
+        """Return the warning that a program was not cached, once."""
+        return () if self._staging is None else self._staging.warnings()
+
+    def place(
+        self, sha: str, final: Path, before: disk.FileState | None = None, *, link: bool
+    ) -> os.stat_result | None:
+        """Create `final` from a program: a reflink or a copy, or with `link` a hard link.
+
+        Returns the status of a copy when its last byte was written. Raises as `disk.landing` does.
+        """
+        source = self.access_path(sha)
+        if link or (self._staging is not None and self._staging.can_move(sha)):
+            with suppress(MxrError) if not link else nullcontext():
+                disk.link_whole(source, final, before)
+                return None
+        return disk.copy_whole(source, final, before)
+
     def has_file(self, sha: str) -> bool:
         """Return whether there is a file for this sha256 that nobody else can write. Its bytes are not verified."""
-        return self.folder.has_trusted_file(_file_name(sha))
+        staged = self._staging is not None and self._staging.find(sha) is not None
+        return staged or self.folder.has_trusted_file(_file_name(sha))
 
     def intact_or_removed(self, sha: str) -> bool:
         """Return whether the program exists and matches its sha256. Removes it if it does not match."""
         if not self.has_file(sha):
             return False
         try:
-            if sha256_memoised(self.file_path(sha), self.memo) == sha:
+            if sha256_memoised(self.access_path(sha), self.memo) == sha:
                 return True
         except (MxrError, OSError):
             return False
@@ -374,7 +429,7 @@ class Cache:
 
     def blob_positions(self, file: File) -> dict[str, tuple[Path, int]]:
         """Return where the blobs of a cached file are: path and offset by sha256. Does not check that it exists."""
-        return {blob.sha256: (self.file_path(file.sha256), offset) for offset, blob in file.spans()}
+        return {blob.sha256: (self.access_path(file.sha256), offset) for offset, blob in file.spans()}
 
     def programs(self) -> Iterator[str]:
         """Yield the sha256 in the name of each cached program."""

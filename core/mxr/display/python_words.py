@@ -10,7 +10,18 @@ from collections.abc import Callable
 
 TEXTS = {"for": "consumer"} | {
     name: name.replace("-", "_")
-    for name in ("arch", "vendor", "kind", "real-arch", "rocm", "migraphx", "precision", "tuning", "calibration")
+    for name in (
+        "arch",
+        "vendor",
+        "kind",
+        "real-arch",
+        "rocm",
+        "migraphx",
+        "precision",
+        "tuning",
+        "calibration",
+        "output",
+    )
 }
 """Arguments that are strings, by option."""
 

@@ -240,7 +240,7 @@ def _kind(path: Path) -> str:
 
 def _shared(path: Path, sha256: str, cache: Cache) -> bool:
     """Whether a file is a hard link to that of the cache."""
-    source = cache.file_path(sha256)
+    source = cache.access_path(sha256)
     return source.exists() and path.samefile(source)
 
 
@@ -297,7 +297,7 @@ def _place_file(piece: LayoutFile, path: Path, cache: Cache, before: FileState, 
     if piece.data is not None:
         disk.write_whole(path, piece.data, before=before)
     else:
-        (disk.link_whole if link else disk.copy_whole)(cache.file_path(piece.sha256), path, before)
+        cache.place(piece.sha256, path, before, link=link)
 
 
 def _identity(path: Path) -> tuple[int, int]:

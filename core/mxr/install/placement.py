@@ -224,7 +224,7 @@ def place_files(
         name: consumer_folder.plain_slot(consumer, name, each, request)
         for name, (each, request, consumer) in rows.items()
     }
-    programs = {name: cache.file_path(artifact.sha256) for name, (artifact, _, _) in rows.items()}
+    programs = {name: artifact.sha256 for name, (artifact, _, _) in rows.items()}
     if not os.path.lexists(folder) and _place_new(folder, slots, programs, documents, cache, link=link):
         return
     overwriting.refuse_models([folder / name for name in documents], model_files)
@@ -237,7 +237,7 @@ def place_files(
         needed = {name: programs[name] for name in differing}
         if not (needed or documents):
             return
-        with _staged(folder, "", needed, documents, link=link) as (stage, written), disk.faults(folder):
+        with _staged(folder, "", needed, documents, cache, link=link) as (stage, written), disk.faults(folder):
             for place in before.values():
                 place.check()
             for name in (*needed, *documents):
@@ -249,14 +249,14 @@ def place_files(
 def _place_new(
     folder: Path,
     slots: Mapping[str, LedgerSlot],
-    programs: Mapping[str, Path],
+    programs: Mapping[str, str],
     documents: Mapping[str, bytes],
     cache: Cache,
     *,
     link: bool,
 ) -> bool:
     """Place files as a new folder. Returns false if another process created one meanwhile. Raises a disk fault."""
-    with _staged(folder.parent, folder.name, programs, documents, link=link) as (stage, written):
+    with _staged(folder.parent, folder.name, programs, documents, cache, link=link) as (stage, written):
         ledger.write_ledger(stage, ledger.Ledger(slots))
         disk.sync_folder(stage)
         with disk.faults(folder):
@@ -268,7 +268,7 @@ def _place_new(
 
 @contextmanager
 def _staged(
-    parent: Path, name: str, programs: Mapping[str, Path], documents: Mapping[str, bytes], *, link: bool
+    parent: Path, name: str, programs: Mapping[str, str], documents: Mapping[str, bytes], cache: Cache, *, link: bool
 ) -> Iterator[tuple[Path, Mapping[str, os.stat_result]]]:
     """Write all files to a temporary folder, for the time of the block. Raises a disk fault.
 
@@ -279,11 +279,9 @@ def _staged(
     try:
         with disk.faults(parent / name):
             stage.mkdir(parents=True)
-        for file, source in programs.items():
-            if link:
-                disk.link_whole(source, stage / file)
-            else:
-                written[file] = disk.copy_whole(source, stage / file)
+        for file, sha in programs.items():
+            if copied := cache.place(sha, stage / file, link=link):
+                written[file] = copied
         for file, data in documents.items():
             disk.write_whole(stage / file, data)
         yield stage, written
@@ -325,7 +323,5 @@ def _onnx_from_registry(model: str, cache: Cache, connect: Connect | None) -> On
             hint="Give the ONNX file itself instead of its hash.",
         )
     if not cache.intact_or_removed(file.sha256):
-        from mxr.client import transfer
-
-        transfer.download(connect(), file, cache.prepare_file(file.sha256))
-    return onnxfile.read_model(cache.file_path(file.sha256))
+        fetch_workflow.download_file(file, cache, connect())
+    return onnxfile.read_model(cache.access_path(file.sha256))

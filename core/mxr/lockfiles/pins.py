@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -267,7 +267,8 @@ def _download_pinned(
     except NotFoundError as gone:
         raise _gone_error(entry) from gone
     if found.etag:
-        cache.store_artifact(answer.artifact, found.etag)
+        with suppress(MxrError) if cache.optional else nullcontext():
+            cache.store_artifact(answer.artifact, found.etag)
     fetch_workflow.log_use(answer, cache, client)
     return fetch_workflow.make_fetched(answer, cache, "registry", found.warnings)
 
@@ -357,7 +358,7 @@ def verify_entries(lock: LockFile, base: Path, cache: Cache, folder: Path | None
 def _files_of_entries(lock: LockFile, cache: Cache, folder: Path | None) -> Iterator[LockFinding]:
     if folder is None:
         for entry in lock.entries:
-            yield _verified(entry, {sha: cache.file_path(sha) for sha in _shas(entry, cache)})
+            yield _verified(entry, {sha: cache.access_path(sha) for sha in _shas(entry, cache)})
         return
     others: dict[str, Path] | None = None
     for entry, name in zip(lock.entries, lock.file_names(), strict=True):

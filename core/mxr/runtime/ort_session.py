@@ -82,9 +82,10 @@ def ort_session(
             f"mxr.ort_session does not support generation {generation} ({contract.GENERATIONS[generation]}).",
             hint="Place the program with `mxr fetch --for ort -o FOLDER/`, and use the settings that it prints.",
         )
-    output = Destination(f"{folder or settings.cache_dir / 'ort'}/", consumer_options=consumer_options)
-    found = warned(fetch_artifact(CompletedRequest(asked), subject, output, cache, connect))
-    home = installer_for(asked.consumer).deliver(found, cache, asked, subject, output, connect).path
+    output = Destination(f"{folder or cache.folder.base / 'ort'}/", consumer_options=consumer_options)
+    with cache.staged_beside(folder):
+        found = warned(fetch_artifact(CompletedRequest(asked), subject, output, cache, connect))
+        home = installer_for(asked.consumer).deliver(found, cache, asked, subject, output, connect).path
     given = {**provider_options(str(home), _precisions(asked.request.key.precision)), **(provider or {})}
     return open_session(subject.path, home, given, session_options)
 

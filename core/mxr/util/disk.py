@@ -20,6 +20,9 @@ PARTIAL = ".mxr-partial-"
 FICLONE = 0x40049409
 """The ioctl that creates a reflink. Source: Linux, include/uapi/linux/fs.h."""
 
+DESCRIPTORS = Path("/proc/self/fd")
+"""Where this process has a path for each descriptor, which leads to its folder whatever the name of that becomes."""
+
 TEMPORARY = frozenset(
     {errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOLCK, errno.ENOMEM}
     | {errno.ESTALE, errno.ETIMEDOUT, errno.ETXTBSY, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ECONNRESET}
@@ -49,6 +52,7 @@ def fault(problem: OSError, path: Path, doing: str = "write") -> MxrError:
     Only what may pass is temporary: whoever repeats a command on exit 75 would repeat all others for ever.
     """
     reason = problem.strerror or str(problem)
+    path = path.resolve() if path.is_relative_to(DESCRIPTORS) else path
     if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return DiskFullError(f"Cannot {doing} {path}: {reason}.")
     if problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

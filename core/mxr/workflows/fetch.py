@@ -21,6 +21,7 @@ from mxr.artifact.target import Inputs
 from mxr.cache.store import CONFIRMABLE, Answer, Cache, CachedAnswer, CachedArtifact, CacheState, is_same_offer
 from mxr.errors import (
     DamagedError,
+    DiskFullError,
     MismatchError,
     MxrError,
     NoSuchArtifactError,
@@ -217,8 +218,8 @@ def download_found(request: Request, found: LookupResult, cache: Cache, *, watch
         log_use(answer, cache, None)
         return make_fetched(answer, cache, "cache", found.warnings)
     moved = download_missing(answer, cache, found.client, watch)
-    # A cache that is not writable still serves its content: only a download requires writing.
-    with nullcontext() if moved else suppress(MxrError):
+    # A cache that is not writable still serves its content: only a download into it requires writing.
+    with nullcontext() if moved and not cache.optional else suppress(MxrError):
         cache.store_answer(request, answer, found.etag)
     cache.report_uses(found.client)
     return make_fetched(answer, cache, "registry" if moved else "cache")
@@ -244,7 +245,7 @@ def fetch_compiled(
             context={"id": answer.artifact.id, "serve": answer.artifact.serve},
         )
     moved = download_missing(answer, cache, client, watch)
-    with nullcontext() if moved else suppress(MxrError):
+    with nullcontext() if moved and not cache.optional else suppress(MxrError):
         cache.store_answer(request, answer, etag)
     log_use(answer, cache, client)
     return make_fetched(answer, cache, "compiled")
@@ -256,6 +257,7 @@ def make_fetched(answer: Answer, cache: Cache, source: str, warnings: tuple[str,
         from mxr.artifact.compile_support import uncalibrated_warnings
 
         warnings += uncalibrated_warnings(answer.artifact.key)
+    warnings += cache.staging_warnings()
     return Fetched(cached_path(answer, cache), source, answer, warnings)
 
 
@@ -286,21 +288,41 @@ def check_match(request: Request, artifact: Artifact, what: str) -> Answer:
 def download_missing(answer: Answer, cache: Cache, client: Client, watch: Watch = unwatched) -> bool:
     """Download the files of an answer that the cache does not have. Returns whether there were any.
 
-    Copies blobs that cached programs of the same model also contain.
+    Copies blobs that cached programs of the same model also contain. What the cache cannot take is staged beside the
+    output, if there is one.
     """
-    from mxr.client import transfer
-
     moved = False
     for file in files_of(answer):
         if not cache.intact_or_removed(file.sha256):
             with cache.download_lock(file.sha256):
                 if not cache.intact_or_removed(file.sha256):
-                    here = cache.find_blobs(answer.artifact.key.model, file)
-                    final = cache.prepare_file(file.sha256)
-                    written = transfer.download(client, file, final, watch(file.size), here)
-                    remember_written(final, written, {"sha256": file.sha256}, cache.memo)
+                    download_file(file, cache, client, watch, answer.artifact.key.model)
                     moved = True
     return moved
+
+
+def download_file(file: File, cache: Cache, client: Client, watch: Watch = unwatched, model: str = "") -> None:
+    """Download one file into the cache, or beside the output where the cache cannot take it.
+
+    `model`: whose cached programs may hold blobs of it. Raises as `transfer.download` does.
+    """
+    from mxr.client import transfer
+
+    here = cache.find_blobs(model, file) if model else {}
+
+    def bring(final: Path) -> None:
+        written = transfer.download(client, file, final, watch(file.size), here)
+        remember_written(final, written, {"sha256": file.sha256}, cache.memo)
+
+    try:
+        final = cache.prepare_file(file.sha256)
+    except MxrError as problem:
+        bring(cache.stage_file(file.sha256, problem))
+        return
+    try:
+        bring(final)
+    except DiskFullError as problem:
+        bring(cache.stage_file(file.sha256, cache.folder.explained(problem)))
 
 
 def describe_inexact_match(request: Request, answer: Answer) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import stat
 import traceback
@@ -17,11 +18,13 @@ from mxr.cache.contents import entries, verify_programs
 from mxr.cache.folder import CacheFolder
 from mxr.cache.policy import CachePolicy
 from mxr.cache.store import Answer, Cache
-from mxr.errors import NotAllowedError
+from mxr.errors import MxrError, NotAllowedError
+from mxr.util import disk
 from mxr.util.hashing import StatMemo, sha256_memoised
 
 OTHER, THIRD = 12345, 12346
 SHA = sha256(b"program").hexdigest()
+TWO = "22222222-2222-4222-8222-222222222222"
 SAID = Answer(artifact(), Match())
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
@@ -70,32 +73,112 @@ def home(tmp_path: Path) -> Path:
     return shared
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775, 0o757])
-def test_a_folder_that_others_can_write_is_refused_with_the_way_to_mend_it(tmp_path: Path, mode: int) -> None:
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o2777, 0o775, 0o757])
+def test_in_a_folder_that_others_can_write_is_one_of_ones_own(tmp_path: Path, mode: int) -> None:
     fill(tmp_path / "c")
     (tmp_path / "c").chmod(mode)
-    cache = Cache(tmp_path / "c")
-    for attempt in (lambda: reads(cache), lambda: cache.store_answer(REQUEST, SAID), lambda: cache.note_registry(ONE)):
-        with pytest.raises(NotAllowedError, match="Other users can write") as caught:
+    cache = opened(tmp_path / "c")
+    own = tmp_path / "c" / f"mxr-{os.geteuid()}"
+    assert cache.root == own / "v2" and not cache.intact_or_removed(SHA), "others may have put that there"
+    fill(tmp_path / "c")
+    assert opened(tmp_path / "c").lookup(REQUEST) is not None and cache.intact_or_removed(SHA)
+    assert stat.S_IMODE(own.stat().st_mode) & 0o777 == 0o700
+    # A mount with fixed modes shows the same, and keeps it.
+    own.chmod(0o777)
+    for attempt in (lambda: reads(cache), lambda: cache.store_answer(REQUEST, SAID), lambda: cache.note_registry(TWO)):
+        with pytest.raises(NotAllowedError, match="is open to other users") as caught:
             attempt()
-    assert ("chmod go-w" in caught.value.hint) == (mode != 0o1777)
+    assert "rm -r" in caught.value.hint and "fixed modes" in caught.value.hint
     (tmp_path / "c").chmod(0o755)
+    assert Cache(tmp_path / "c").intact_or_removed(SHA), "closed, and the first one serves again"
+
+
+def test_a_folder_within_that_others_can_write_is_refused_with_the_way_to_mend_it(tmp_path: Path) -> None:
+    fill(tmp_path / "c")
+    (tmp_path / "c" / "v2").chmod(0o775)
+    for attempt in (lambda c: reads(c), lambda c: c.store_answer(REQUEST, SAID), lambda c: c.note_registry(TWO)):
+        with pytest.raises(NotAllowedError, match="Other users can write") as caught:
+            attempt(opened(tmp_path / "c"))
+    assert "chmod go-w" in caught.value.hint
+    (tmp_path / "c" / "v2").chmod(0o755)
     assert Cache(tmp_path / "c").intact_or_removed(SHA), "mended"
 
 
 @as_root
 def test_a_folder_that_another_user_prepared_is_refused(home: Path) -> None:
-    acting_as(OTHER, lambda: (fill(home / "c"), (home / "c").chmod(0o1777)))
+    acting_as(OTHER, lambda: fill(home / "c"))
     with pytest.raises(NotAllowedError, match="belongs to user 12345"):
         reads(Cache(home / "c"))
-    with pytest.raises(NotAllowedError, match="Other users can write"):
-        reads(Cache(home / "c", CachePolicy(owners=(OTHER,))))
     acting_as(OTHER, lambda: (home / "link").symlink_to(home / "c"))
     with pytest.raises(NotAllowedError, match="symbolic link of user 12345"):
         reads(Cache(home / "link"))
     acting_as(OTHER, lambda: ((home / "open").mkdir(), (home / "open").chmod(0o777)))
     with pytest.raises(NotAllowedError, match="Every user can write"):
         reads(Cache(home / "open" / "c"))
+
+
+@as_root
+@pytest.mark.parametrize("swap", ["another", "link", "file", "moved"])
+def test_others_can_take_ones_own_folder_away_and_put_none_in_its_place(home: Path, swap: str) -> None:
+    """Two users on one volume without the sticky bit, as an emptyDir is."""
+    home.chmod(0o777)
+    acting_as(THIRD, lambda: fill(home))
+    own, theirs = home / f"mxr-{THIRD}", home / "theirs"
+
+    def attack() -> None:
+        own.rename(home / "taken")
+        fill(theirs)
+        if swap == "link":
+            own.symlink_to(home / "taken")
+        elif swap == "file":
+            own.write_bytes(b"")
+        elif swap == "another":
+            (theirs).rename(own)
+            own.chmod(0o700)
+
+    acting_as(OTHER, attack)
+
+    def victim() -> None:
+        cache = Cache(home)
+        if swap == "moved":
+            assert not cache.intact_or_removed(SHA), "it begins again with an empty one"
+            fill(home)
+            assert opened(home).lookup(REQUEST) is not None
+            return
+        if swap != "file":
+            with pytest.raises(NotAllowedError, match="symbolic link" if swap == "link" else "belongs to user 12345"):
+                reads(cache)
+        with pytest.raises(MxrError):
+            cache.prepare_file(SHA)
+        with cache.staged_beside(home / "out"):
+            cache.note_registry(ONE)
+            assert cache.lookup(REQUEST) is None and not cache.intact_or_removed(SHA)
+            assert cache.memo.folder is None
+
+    acting_as(THIRD, victim)
+
+
+@as_root
+def test_a_swap_between_two_steps_of_a_fetch_changes_nothing(home: Path) -> None:
+    """The paths for writing and reading lead to the folder that was checked, whatever its name is by then."""
+    home.chmod(0o777)
+    own, victim = home / f"mxr-{os.geteuid()}", home / "precious"
+    victim.mkdir(mode=0o700)
+    cache = opened(home)
+    path = cache.prepare_file(SHA)
+    acting_as(OTHER, lambda: (own.rename(home / "taken"), own.symlink_to(victim)))
+    disk.write_whole(path, b"program", 0o444)
+    assert list(victim.iterdir()) == [] and (home / "taken" / "v2" / "files" / SHA[:2] / SHA).read_bytes() == b"program"
+    acting_as(OTHER, lambda: (own.unlink(), (home / "taken").rename(own)))
+    assert cache.intact_or_removed(SHA)
+    reading = cache.access_path(SHA)
+    acting_as(OTHER, lambda: (own.rename(home / "taken"), fill(own), own.chmod(0o777)))
+    disk.copy_whole(reading, home / "copy")
+    assert (home / "copy").read_bytes() == b"program"
+    before = list(disk.DESCRIPTORS.iterdir())
+    del cache
+    gc.collect()
+    assert len(list(disk.DESCRIPTORS.iterdir())) < len(before), "the descriptors go with the cache"
 
 
 @as_root

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import re
 import sys
 from pathlib import Path
@@ -129,11 +128,20 @@ def check_backend_options(names: list[str]) -> None:
         return
     missing = {"MIGRAPHX_GPU_OPTIONS", *names}
     for path in _mapped_libraries():
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            missing -= {name for name in missing if data.find(name.encode()) >= 0}
+        missing -= _names_in(path, missing)
     if missing:
         message = f"This MIGraphX does not read the option {' or '.join(sorted(missing.intersection(names) or names))}."
         raise ChildRefusal("permanent", "no-option", message)
+
+
+def _names_in(path: Path, names: set[str]) -> set[str]:
+    """The names that the bytes of a file contain."""
+    found, before = set[str](), b""
+    with path.open("rb", buffering=0) as file:
+        while part := file.read(4 << 20):
+            found |= {name for name in names if name.encode() in before + part}
+            before = part[-max(map(len, names), default=0) :]
+    return found
 
 
 def _mapped_libraries() -> list[Path]:

@@ -5,7 +5,6 @@ Source: onnx/onnx, onnx/onnx.proto (field numbers).
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -15,6 +14,7 @@ from mxr.errors import DamagedError
 from .external import SUBMESSAGES
 from .protobuf import Bytes, MalformedProtobuf, Span, fields, message, text, text_of, varint_of
 from .relocation import relocated
+from .window import opened
 from .writing import field, head, number_field, reencoded
 
 Dims = tuple[int, ...]
@@ -25,9 +25,9 @@ def freeze(source: Path, target: BinaryIO, inputs: Mapping[str, Dims], locations
 
     `locations`: the new location of each external data that the copy names differently: all of them, or none. The
     number of an input's symbol replaces that symbol everywhere. Other shapes with unknown dims are removed, because
-    they were inferred and are inferred again. Raises `DamagedError`, `OSError`.
+    they were inferred and are inferred again. Raises `DamagedError`, `TemporaryError`, `OSError`.
     """
-    with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with opened(source) as data:
         try:
             graphs = [(a, b) for tag, a, b in fields(data, 0, len(data)) if tag == message(7)]
             symbols = _symbols(data, graphs, inputs)

@@ -5,14 +5,13 @@ Source: protobuf.dev, "Encoding".
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from .window import Window
 
-Bytes: TypeAlias = "mmap.mmap | bytes | Window"
+Bytes: TypeAlias = "bytes | Window"
 Span: TypeAlias = tuple[int, int]
 
 MAX_TAG = 2**32 - 1
@@ -35,7 +34,7 @@ def varint_of(number: int) -> int:
     return number << 3
 
 
-def _varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
+def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     value = shift = 0
     while at < end and shift < 70:
         byte = data[at]
@@ -54,21 +53,27 @@ def fields(data: Bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
 
     Raises `MalformedProtobuf`.
     """
+    part, base, limit = (data, 0, end) if isinstance(data, bytes) else (b"", 0, at)
     while at < end:
-        tag, start = data[at], at + 1
+        if at >= limit:
+            # A window can change while the caller reads a field; this part of it stays.
+            assert not isinstance(data, bytes)
+            part, start, limit = data.part(at + base)
+            at, end, base = at + base - start, end + base - start, start
+        tag, start = part[at], at + 1
         if tag > 127:  # most tags and sizes are one byte, and this loop dominates the running time
-            tag, start = _varint(data, at, end)
+            tag, start = _varint(part, at, end)
             if tag > MAX_TAG:
                 # Protobuf drops the higher bits: a field would be read under a number that this reader does not see.
                 raise MalformedProtobuf("It contains a field with an invalid number")
         wire = tag & 7
         if wire == 2 and tag > 7:
-            size, start = (data[start], start + 1) if start < end else (128, end + 1)
+            size, start = (part[start], start + 1) if start < end else (128, end + 1)
             if size > 127:
-                size, start = _varint(data, start - 1, end)
+                size, start = _varint(part, start - 1, end)
             at = start + size
         elif wire == 0 and tag > 7:
-            value, at = _varint(data, start, end)
+            value, at = _varint(part, start, end)
             yield tag, value, 0
             continue
         elif wire in (1, 5) and tag > 7:
@@ -77,7 +82,7 @@ def fields(data: Bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
             raise MalformedProtobuf("It contains no ONNX fields")
         if at > end:
             raise MalformedProtobuf("It ends inside its last field and may be truncated")
-        yield tag, start, at
+        yield tag, start + base, at + base
 
 
 def merged(data: Bytes, spans: Iterable[Span]) -> Iterator[tuple[int, int, int]]:

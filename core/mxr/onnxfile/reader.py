@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import stat
 from pathlib import Path
 
@@ -13,23 +12,24 @@ from .graph import default_opset, ends, type_name
 from .protobuf import Bytes, MalformedProtobuf, Span, append_part, fields, message, signed, text, varint_of
 from .values import OnnxModel
 from .weight_dims import dims_from_weights
+from .window import opened
 
 
 def read_model(path: Path, *, weight_dims: bool = False) -> OnnxModel:
     """Read the ONNX file at `path`, with the dims of outputs that follow from the weights if `weight_dims` is set.
 
-    Raises `UsageError` if it cannot be opened, `DamagedError` if it is not an ONNX model.
+    Raises `UsageError` if it cannot be opened, `DamagedError` if it is not an ONNX model, and `TemporaryError` if it
+    changes meanwhile.
     """
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):  # before open(), which would block on a pipe
             what = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
             raise DamagedError(f"{path} is {what}, not a model.", hint="Pass the ONNX file itself.")
-        with path.open("rb") as file:
-            if not file.read(1):
+        with opened(path) as data:
+            if not len(data):
                 raise DamagedError(f"{path} is empty.")
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return _read(path, data, weight_dims=weight_dims)
+            return _read(path, data, weight_dims=weight_dims)
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(f"There is no file {path}.", hint="Check the path of the model.") from None
     except (OSError, ValueError) as error:

@@ -123,8 +123,7 @@ def _dims(data: Bytes, tensor: Span) -> list[int]:
 
 def _packed(data: Bytes, start: int, stop: int) -> list[int]:
     found, value, shift = list[int](), 0, 0
-    for at in range(start, stop):
-        byte = data[at]
+    for byte in data[start:stop]:
         value |= (byte & 127) << shift
         shift += 7
         if byte < 128:

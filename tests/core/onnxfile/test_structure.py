@@ -15,6 +15,7 @@ from onnx import external_data_helper, helper
 from paths import DATA
 
 from mxr.errors import DamagedError
+from mxr.onnxfile.protobuf import MalformedProtobuf, fields
 from mxr.onnxfile.reader import walk_model
 from mxr.onnxfile.structure import structure_of
 from mxr.onnxfile.window import SIZE, Window
@@ -135,9 +136,25 @@ def test_weights_are_not_read() -> None:
 def test_a_window_keeps_a_limited_number_of_bytes() -> None:
     data = bytes(range(256)) * (SIZE // 256) * 70
     window = Window(len(data), lambda offset, length: data[offset : offset + length])
-    places = [*range(0, len(data), SIZE // 2 + 1), 0, len(data) - 1]
-    assert [window[at] for at in places] == [data[at] for at in places]
+    places = [*range(0, len(data), SIZE // 2 + 1), 0, len(data) - 1, SIZE - 5]
+    assert [window[at : at + 9] for at in places] == [data[at : at + 9] for at in places]
+    assert window[3 : 3 * SIZE] == data[3 : 3 * SIZE]
     assert window[5:9] == data[5:9] and window[len(data) - 2 : len(data) + 5] == data[-2:]
+
+
+@given(st.binary(max_size=200), st.integers(1, 40))
+def test_fields_in_windows_are_those_in_bytes(data: bytes, size: int) -> None:
+    window = Window(len(data), lambda offset, length: data[offset : offset + length], size)
+    assert _fields_or_error(window) == _fields_or_error(data)
+
+
+def _fields_or_error(data: bytes | Window) -> list[object]:
+    found: list[object] = []
+    try:
+        found.extend(fields(data, 0, len(data)))
+    except MalformedProtobuf as broken:
+        found.append(str(broken))
+    return found
 
 
 @given(st.binary(max_size=200))

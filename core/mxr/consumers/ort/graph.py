@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mxr.onnxfile.protobuf import Bytes, Span, fields, merged, message, signed, text, text_of, varint_of
+from mxr.onnxfile.window import opened
 
 Sizes = tuple[int | None, ...]
 """The dims of a value; None for an open dim."""
@@ -64,7 +64,7 @@ class Graph:
 
 def read_graph(path: Path) -> Graph:
     """Read the graph of the ONNX file at `path`. Raises `OSError`, or `MalformedProtobuf` of mxr.onnxfile.protobuf."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with opened(path) as data:
         spans = [(a, b) for tag, a, b in fields(data, 0, len(data)) if tag == message(7)]
         return _graph(data, spans)
 

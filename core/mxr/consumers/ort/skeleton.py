@@ -7,7 +7,6 @@ such a graph, while names and shapes do not depend on the type.
 
 from __future__ import annotations
 
-import mmap
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from math import prod
 from pathlib import Path
 
 from mxr.onnxfile.protobuf import Bytes, fields, merged, message, signed, text, text_of, varint_of
+from mxr.onnxfile.window import opened
 from mxr.onnxfile.writing import field as written
 from mxr.onnxfile.writing import number_field, reencoded, varint
 
@@ -46,7 +46,7 @@ class _Maker:
 def write_skeleton(model: Path, target: Path, types: Mapping[int, int] | None = None) -> None:
     """Write the skeleton of `model` to `target`, and the zeros beside it. Raises `Unsuited`, or `OSError`."""
     make = _Maker(model.parent, types or {})
-    with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with opened(model) as data:
         for tag, start, stop in fields(data, 0, len(data)):
             if tag == message(7):
                 content = _graph(make, data, start, stop)

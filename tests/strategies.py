@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from mxr.artifact.attributes import Attributes, Constraints
+from mxr.artifact.attributes import Attributes, Constraints, RelatedKey
 from mxr.artifact.key import Key
 from mxr.artifact.matching import Candidate
 from mxr.artifact.target import DynamicDim
@@ -73,7 +73,7 @@ builds = st.sampled_from([None, "1a2b3c4", "5d6e7f8"])
 def constraints(draw: st.DrawFn) -> Constraints:
     """Any constraints that do not contradict themselves."""
     exact = draw(st.booleans())
-    allow = draw(st.lists(st.sampled_from(["cu", "patch", "cross", "spoof"]), unique=True)) if not exact else []
+    allow = draw(st.lists(st.sampled_from(["cu", "patch", "rocm", "cross", "spoof"]), unique=True)) if not exact else []
     tunings = [None, None, "default", "exhaustive", *(["cross"] if "cross" in allow else [])]
     return Constraints(
         sramecc=draw(st.sampled_from(["+", "-", None])),
@@ -105,6 +105,26 @@ attributes = st.builds(
 )
 
 
+ASKED = Key("sha256:" + "0" * 64, "gpu", "2.18", (("x", (1,)),), arch="gfx942", rocm="10.1")
+
+
+def related_to(**changes: str) -> RelatedKey:
+    """A key that differs from `ASKED` in what a rule can accept."""
+    return RelatedKey(ASKED, replace(ASKED, **changes))  # type: ignore[arg-type]
+
+
+related = st.sampled_from(
+    [
+        *[None] * 6,
+        related_to(),
+        related_to(arch="gfx9-4-generic"),
+        related_to(rocm="10.0"),
+        related_to(rocm="10.3"),
+        related_to(arch="gfx9-4-generic", rocm="10.2"),
+    ]
+)
+"""How the key of a program differs from the one that is asked for: mostly not at all."""
+
 FACTS = ("sramecc", "xnack", "num_cu", "chiplets", "rocm_patch", "migraphx_patch", "build", "tuning", "real_arch")
 
 
@@ -119,7 +139,7 @@ def candidates(draw: st.DrawFn) -> list[Candidate]:
             attributes=each,
             promoted=draw(st.sampled_from([0, 0, 0, order + 1])),
             order=order,
-            generic=draw(st.sampled_from([None, None, None, "gfx9-4-generic"])),
+            related=draw(related),
             origin=draw(st.sampled_from(["built", "pushed"])),
             found=frozenset(draw(st.sets(st.sampled_from(FACTS)))),
         )

@@ -248,7 +248,7 @@ MATCHING = (
     click.option(
         "--allow",
         metavar="LIST",
-        help="Differences to accept: cu, patch, cross, eager, spoof, shape, separated by commas.",
+        help="Differences to accept: cu, patch, rocm, cross, eager, spoof, shape, separated by commas.",
     ),
 )
 

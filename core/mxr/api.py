@@ -15,7 +15,7 @@ from mxr.cache.store import Cache
 from mxr.consumers.python import PYTHON
 from mxr.display.text import did_you_mean, printable
 from mxr.request.builder import OptionArguments, PreparedPartialRequest, PreparedRequest, RequestOptions
-from mxr.request.defaults import apply_defaults, of_project, of_settings
+from mxr.request.defaults import apply_defaults, may_allow_rocm, of_project, of_settings
 from mxr.request.model import ModelReference
 from mxr.workflows.fetch import Connect, Fetched
 
@@ -222,11 +222,15 @@ def all_defaults(
 ) -> RequestDefaults:
     """Return the configured defaults and, if they leave a fact of the request open, those of the registry's namespace.
 
+    Also if another release of ROCm could serve: a namespace can allow it.
+
     Raises `UsageError` for contradictions.
     """
     completed, _ = apply_defaults(options, configured, subject, host)
     partial = builder.gather(completed, subject, host, lambda _: None).partial
-    if not partial.open_facts or (partial.kind != "ref" and partial.arch is None):
+    if partial.kind != "ref" and partial.arch is None:
+        return configured
+    if not partial.open_facts and not may_allow_rocm(completed, host):
         return configured
     from .workflows.namespace_defaults import find_namespace_defaults
 

@@ -53,7 +53,7 @@ WARM = {
     "mxr.consumers": "consumer python",
     "mxr.display": "redaction streams text",
     "mxr.host_facts": "facts features gpus kfd places rocminfo root toolchain visible",
-    "mxr.onnxfile": "binding external file_types graph neighbours protobuf reader values weight_dims",
+    "mxr.onnxfile": "binding external file_types graph neighbours protobuf reader values weight_dims window",
     "mxr.request": "builder defaults model",
     "mxr.configuration": "client_variables config_file",
     "mxr.settings": "project tokens",

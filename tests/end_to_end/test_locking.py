@@ -347,3 +347,19 @@ def test_a_lock_is_readable_json(locked: Host) -> None:
     assert [set(each) for each in document["entries"]] == [
         {"model", "consumer", "key", "constraints", "digest", "id", "sha256"}
     ] * 3
+
+
+def test_a_lock_names_the_program_of_the_family_that_serves(
+    mxr: Host, host: Hosts, model: Path, programs: Programs, tmp_path: Path
+) -> None:
+    """What a registry answers for gfx1100 can be a program for gfx11-generic: the lock has that key, and serves it."""
+    pushed = mxr("push", programs.generic, "--model", model, "--rocm", "7.2", "--for", "python", "--json").json
+    asked = ("--arch", "gfx1100", "--rocm", "7.2", "--migraphx", "2.15", "--for", "python")
+    dims = [f"--input={name}={','.join(map(str, dims))}" for name, dims in pushed["key"]["inputs"].items()]
+    lock = tmp_path / "mxr.lock"
+    mxr("lock", model, *asked, *dims, "-o", lock)
+    assert "all as locked" in mxr("lock", "--check", "-o", lock).out
+    fresh = host("fresh")
+    assert fresh("fetch", "--locked", lock, model, *asked, *dims, "--json").json["id"] == pushed["id"]
+    fresh("fetch", "--locked", lock, "-o", f"{tmp_path}/out/", "--arch", "gfx1100")
+    assert list((tmp_path / "out").glob("*.mxr"))

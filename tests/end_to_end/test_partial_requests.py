@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from collections.abc import Callable
@@ -256,3 +257,53 @@ def test_defaults_of_the_registry_come_last(
     registry.kill9()
     for words in ((), ("--offline",)):
         assert other("fetch", model, *ARCH, *words, "--json").json["id"] == older
+
+
+def test_another_release_of_rocm_is_accepted_where_it_is_allowed(
+    own_registry: Callable[..., Registry], host: Hosts, model: Path, programs: Programs, tmp_path: Path
+) -> None:
+    """From ROCm 10 on MIGraphX is released apart from the core: an update of the core compiles nothing again."""
+    registry = own_registry()
+    mxr = host("one", registry.url)
+    older = push(mxr, model, programs.gfx908, "--rocm", "10.0", "--for", "python")
+    rest = ("--arch", "gfx908:sramecc+:xnack-", "--migraphx", "2.15", "--batch", "4", "--for", "python")
+    words = ("fetch", model, *rest, "--rocm", "10.1")
+    error = mxr(*words, "--json", expect=3).error
+    assert "--allow rocm" in error["hint"] and "rocm 10.0, but the request asks for 10.1" in error["detail"]
+    done = mxr(*words, "--allow", "rocm", "--json", "-o", f"{tmp_path}/out/")
+    assert (done.json["id"], done.json["match"]["relaxed"]) == (older, ["rocm"])
+    assert "not an exact match: rocm 10.0 instead of 10.1" in done.err
+    # An open request, too; but never one that states the patch, another major, or the time before ROCm 10.
+    open_words = ("fetch", model, "--arch", "gfx908", "--rocm", "10.1", "--allow", "rocm", "--json")
+    assert mxr(*open_words).json["match"]["relaxed"] == ["rocm"]
+    for rocm in ("10.1.2", "11.0", "7.2"):
+        mxr("fetch", model, *rest, "--rocm", rocm, "--allow", "rocm", expect=3)
+    # That of the same release comes first, and the cache asks the registry for it.
+    newer = push(mxr, model, programs.gfx908, "--rocm", "10.1", "--for", "python")
+    assert mxr(*words, "--allow", "rocm", "--json").json["id"] == newer
+    mxr("rm", newer, "--yes")
+    # A namespace allows it for everybody, also where the host tells a patch: it does not ask for that one.
+    other = host("two", registry.url)
+    file = tmp_path / "host.json"
+    told = {"targets": [{"arch": "gfx908"}], "toolchain": {"rocm": "10.1.3", "migraphx": "2.15.0"}}
+    file.write_text(json.dumps(other("host", "--json").json | told))
+    on_host = ("fetch", model, "--arch", "gfx908:sramecc+:xnack-", "--batch", "4", "--for", "python", "--host", file)
+    assert "use `--allow rocm`, and state no patch" in other(*on_host, "--json", expect=3).error["hint"]
+    command_words = ("namespace", "set", "default", "--allow", "rocm", "--data", registry.data)
+    done_there = run_program(command("mxr-registry", *command_words), env=os.environ | registry.environ)
+    assert done_there.stdout == "default: serve auto, allow rocm\n"
+    third = host("three", registry.url)
+    served = third(*on_host, "--json")
+    assert (served.json["id"], served.json["match"]["relaxed"]) == (older, ["rocm"])
+    assert "mxr: allow rocm (the registry's defaults)" in served.err.splitlines()
+    assert third("config", model, "--json").json["defaults"]["allow"]["value"] == "rocm"
+    third("fetch", model, *rest, "--rocm", "10.1.3", expect=3)
+    third(*on_host, "--exact", expect=3)
+    # While the registry is away the cache has it; a lock pins it.
+    mxr("lock", model, *rest, "--rocm", "10.1", "--allow", "rocm", "-o", tmp_path / "mxr.lock")
+    registry.kill9()
+    assert third(*on_host, "--json").json["id"] == older
+    pinned = mxr(
+        "fetch", "--locked", tmp_path / "mxr.lock", model, *rest, "--rocm", "10.1", "--allow", "rocm", "--json"
+    )
+    assert pinned.json["id"] == older

@@ -86,7 +86,7 @@ def _defaults(defaults: RequestDefaults) -> dict[str, dict[str, Any]]:
     from mxr.artifact.request_defaults import BATCH_DIM, NAMES
 
     rows: dict[str, dict[str, Any]] = {}
-    for name in NAMES:
+    for name in (*NAMES, "allow"):
         if name != "inputs":
             value = getattr(defaults, name)
             shown = list(value) or None if isinstance(value, tuple) else value

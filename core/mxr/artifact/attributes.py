@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, field, replace
 from typing import Any
 
@@ -11,9 +12,9 @@ from mxr.util.codec import refuse
 from mxr.util.frozen import dataclass
 
 from . import limits, target
-from .key import Key
+from .key import Key, other_releases
 
-ALLOWANCES = ("cu", "patch", "cross", "eager", "spoof", "shape")
+ALLOWANCES = ("cu", "patch", "rocm", "cross", "eager", "spoof", "shape")
 PATCH = r"\.[0-9A-Za-z.+~-]{1,60}"
 LIBRARIES = ("miopen", "rocblas", "hipblaslt")
 
@@ -82,7 +83,7 @@ class Attributes:
 class Constraints:
     """What a request requires of the attributes of an artifact. None means no constraint.
 
-    `exact`: refuse every relaxation and assumption. `allow`: any of cu, patch, cross, eager, spoof and shape.
+    `exact`: refuse every relaxation and assumption. `allow`: any of cu, patch, rocm, cross, eager, spoof and shape.
     """
 
     sramecc: str | None = None
@@ -117,9 +118,33 @@ class Constraints:
         _check_counts(self.num_cu, self.chiplets, "constraints")
         _check_arch(self.real_arch, "constraints")
 
+    @property
+    def other_rocm(self) -> bool:
+        """Whether another minor release of ROCm can serve: allowed, and no patch is stated."""
+        return "rocm" in self.allow and self.rocm_patch is None
+
     def to_json(self) -> dict[str, Any]:
         """Return all fields, `real_arch` only if it is set."""
         return _without_none(asdict(self) | {"allow": list(self.allow)})
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedKey:
+    """A key whose programs can serve a request for the key `asked`: that key itself, or one of `Request.related`."""
+
+    asked: Key
+    key: Key
+
+    @property
+    def relaxed(self) -> tuple[str, ...]:
+        """The facts in which they differ: `arch`, the generic family of the arch, and `rocm`, another minor release."""
+        return tuple(name for name in ("arch", "rocm") if getattr(self.asked, name) != getattr(self.key, name))
+
+    @property
+    def apart(self) -> int:
+        """The number of minor releases between them."""
+        asked, found = (int((each.rocm or "0.0").partition(".")[2]) for each in (self.asked, self.key))
+        return abs(asked - found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +166,15 @@ class Request:
         for name in target.FEATURES:
             if getattr(constraints, name) is not None and not target.capable(self.key.arch or "", name):
                 raise UsageError(f"{self.key.arch} has no {name} setting.", hint=f"Omit {name}.")
+
+    @property
+    def related(self) -> Mapping[str, RelatedKey]:
+        """The keys whose programs can serve, by digest: its own first."""
+        keys = [each for each in (self.key, self.key.generic()) if each is not None]
+        if self.constraints.other_rocm:
+            releases = other_releases(self.key.vendor, self.key.rocm)
+            keys += [replace(key, rocm=rocm) for key in keys for rocm in releases]
+        return {key.digest: RelatedKey(self.key, key) for key in keys}
 
     def to_json(self) -> dict[str, Any]:
         """Return `{"key": {...}, "constraints": {...}}` with all fields, `real_arch` only if it is set."""

@@ -14,7 +14,7 @@ from typing import Any
 from mxr.errors import UsageError
 from mxr.util.frozen import dataclass
 
-from .attributes import Constraints, Request
+from .attributes import Constraints, RelatedKey, Request
 from .key import Key
 from .matching import Candidate, choose_candidate, judge
 from .partial import PartialRequest
@@ -52,14 +52,16 @@ class Choice:
 def choices(partial: PartialRequest, programs: Iterable[tuple[Key, Candidate]], *, serve: str) -> list[Choice]:
     """Return the ways to complete a request with one of these programs, the newest toolchain first.
 
-    `serve`: which programs may answer. `Candidate.generic` is set here.
+    `serve`: which programs may answer. `Candidate.related` is set here.
     """
     groups: dict[Key, list[Candidate]] = {}
     for key, candidate in programs:
         if partial.admits(key):
-            generic = partial.arch not in (None, key.arch)
-            own = partial.completed(key).key if generic else key
-            groups.setdefault(own, []).append(replace(candidate, generic=key.arch) if generic else candidate)
+            own = key
+            if partial.arch not in (None, key.arch) or partial.rocm not in (None, key.rocm):
+                own = partial.completed(key).key
+                candidate = replace(candidate, related=RelatedKey(own, key))
+            groups.setdefault(own, []).append(candidate)
     if not groups:
         return []
     # The same for all: they differ in facts that constraints do not depend on.

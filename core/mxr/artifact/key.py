@@ -221,6 +221,22 @@ class Key:
         return tuple(Difference(name, left, right) for name, left, right in pairs if left != right)
 
 
+SEPARATE_MAJOR = 10
+"""The first major release of ROCm whose MIGraphX is released apart from the core, and made to run on its later minor
+releases. Source: rocm.docs.amd.com, the ROCm 10 release notes and the compatibility of its extras."""
+
+MINORS = range(32)
+"""The minor releases that are looked for. ROCm 7 had fourteen."""
+
+
+def other_releases(vendor: str | None, rocm: str | None) -> tuple[str, ...]:
+    """Return the releases of ROCm with the same major whose programs `--allow rocm` accepts; none before ROCm 10."""
+    major, _, minor = (rocm or "").partition(".")
+    if vendor != "amd" or not major.isdecimal() or int(major) < SEPARATE_MAJOR:
+        return ()
+    return tuple(f"{major}.{each}" for each in MINORS if str(each) != minor)
+
+
 @dataclass(frozen=True, slots=True)
 class KeyDocument:
     """The JSON form of a key."""

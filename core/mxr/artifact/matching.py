@@ -13,7 +13,7 @@ from typing import Any
 from mxr.errors import UsageError
 from mxr.util.frozen import dataclass
 
-from .attributes import Attributes, Constraints
+from .attributes import Attributes, Constraints, RelatedKey
 from .key import Difference
 from .serving import BUILT, PUSHED, allows
 from .target import ALLOWED_TUNINGS, FEATURES, TUNINGS
@@ -25,7 +25,7 @@ TUNING_LADDER = TUNINGS[::-1]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An artifact with the digest of the request or, with `generic` (an arch), with that of its generic family.
+    """An artifact with the key of the request, or with one that differs as its `related` says.
 
     `promoted` orders promotions (0: never promoted, latest highest), `order` publications (first lowest). `found`: the
     names of the attributes that the reader or a worker found; the publisher claims the others.
@@ -35,7 +35,7 @@ class Candidate:
     attributes: Attributes
     promoted: float = 0
     order: int = 0
-    generic: str | None = None
+    related: RelatedKey | None = None
     origin: str = PUSHED
     found: frozenset[str] = frozenset()
 
@@ -71,14 +71,20 @@ class Verdict:
 def judge(constraints: Constraints, candidate: Candidate) -> Verdict:
     """Apply all rules to one candidate."""
     verdict = Verdict()
-    if candidate.generic:
-        if constraints.exact:
-            verdict.refused.append(Difference("arch", "exactly this arch", candidate.generic))
-        else:
-            verdict.relaxed.append("arch")
+    if candidate.related is not None:
+        _related(constraints, candidate.related, verdict)
     for rule in RULES:
         rule(constraints, candidate.attributes, verdict)
     return verdict
+
+
+def _related(constraints: Constraints, related: RelatedKey, verdict: Verdict) -> None:
+    """The generic family of the arch is relaxed; another minor release of ROCm must be allowed, and no patch stated."""
+    for name in related.relaxed:
+        if constraints.exact or (name == "rocm" and not constraints.other_rocm):
+            verdict.refused.append(Difference(name, getattr(related.asked, name), getattr(related.key, name)))
+        else:
+            verdict.relaxed.append(name)
 
 
 def _features(constraints: Constraints, has: Attributes, verdict: Verdict) -> None:
@@ -162,10 +168,10 @@ def choose_candidate(
 ) -> tuple[Candidate, Match] | None:
     """Return the best candidate that the rule `serve` allows, and how well it matches; None if none can serve.
 
-    Order: the latest promoted; built before pushed; this arch before its generic family; the same true arch; equal CU
-    counts; explicit features; equal patch versions; better tuning; then the first published. A claim of a publisher
-    counts against the artifact, never for it. Raises `UsageError` if the request does not give a feature and the
-    candidates have different settings of it.
+    Order: the latest promoted; built before pushed; this arch before its generic family; the nearest release of ROCm;
+    the same true arch; equal CU counts; explicit features; equal patch versions; better tuning; then the first
+    published. A claim of a publisher counts against the artifact, never for it. Raises `UsageError` if the request does
+    not give a feature and the candidates have different settings of it.
     """
     allowed = [each for each in candidates if allows(serve, each.origin, promoted=bool(each.promoted))]
     serving = [(each, verdict) for each in allowed if not (verdict := judge(constraints, each)).refused]
@@ -190,11 +196,12 @@ def _agree(constraints: Constraints, serving: Sequence[Candidate]) -> None:
 
 
 def _rank(constraints: Constraints, candidate: Candidate) -> tuple[Any, ...]:
-    has = candidate.attributes
+    has, related = candidate.attributes, candidate.related
     return (
         -candidate.promoted,
         candidate.origin != BUILT,
-        candidate.generic is not None,
+        related is not None and "arch" in related.relaxed,
+        related.apart if related else 0,
         *(_distance(constraints, candidate, name) for name in ("real_arch", "num_cu", "chiplets")),
         sum(getattr(has, name) == "any" or not _is_found(candidate, name) for name in FEATURES),
         sum(_distance(constraints, candidate, name) for name in PATCHES if getattr(constraints, name) is not None),

@@ -16,7 +16,7 @@ from mxr.util.frozen import dataclass
 
 from . import limits
 from .attributes import Constraints, Request
-from .key import Difference, Key, fixed_digest
+from .key import Difference, Key, fixed_digest, other_releases
 from .target import FAMILY_OF, Dim, Inputs, Shape, dim_from_json, dim_to_json, parse_precision
 
 OpenShape = tuple[Dim | None, ...] | None
@@ -127,13 +127,23 @@ class PartialRequest:
             **known,
         )
 
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """The releases of ROCm that it admits; empty if it admits every one."""
+        if self.rocm is None or self.kind == "ref":
+            return ()
+        others = other_releases(self.vendor or "amd", self.rocm) if self.constraints.other_rocm else ()
+        return (self.rocm, *others)
+
     def admits(self, key: Key) -> bool:
-        """Whether a key, or one for the generic family of the arch, has every fact that is known."""
+        """Whether a key, or one that `Request.related` would have, has every fact that is known."""
         if any(getattr(self, name) != getattr(key, name) for name in FIXED):
             return False
         for name in FACTS:
             asked, found = getattr(self, name), getattr(key, name)
-            if asked not in (None, found) and not (name == "arch" and found == FAMILY_OF.get(asked)):
+            if asked in (None, found) or (name == "arch" and found == FAMILY_OF.get(asked)):
+                continue
+            if name != "rocm" or found not in self.releases:
                 return False
         return self._admits_inputs(key.inputs)
 
@@ -165,8 +175,8 @@ class PartialRequest:
         return tuple(Difference(name, left, right) for name, left, right in rows if left != right)
 
     def completed(self, key: Key) -> Request:
-        """Return the request for a key that this one admits: for its own arch, if the key is for the generic family."""
-        return Request(replace(key, arch=self.arch or key.arch), self.constraints)
+        """Return the request for a key that this one admits: for its own arch and ROCm, where the key has others."""
+        return Request(replace(key, arch=self.arch or key.arch, rocm=self.rocm or key.rocm), self.constraints)
 
 
 def _canonical_shape(shape: OpenShape, name: str) -> OpenShape:

@@ -28,8 +28,8 @@ class RequestDefaults:
     """Defaults of requests. None and empty: there is none.
 
     `rocm`, `migraphx`: versions. `consumer`: a name of `mxr consumers`. `batch`: batch sizes, one program for each.
-    `inputs`: the dims of inputs by name. `sources`: where each value comes from, by its name in `NAMES`, or
-    `inputs.NAME`.
+    `inputs`: the dims of inputs by name. `allow`: a difference to accept, `rocm`; only a namespace has it. `sources`:
+    where each value comes from, by its name in `NAMES`, or `inputs.NAME`.
     """
 
     rocm: str | None = None
@@ -38,12 +38,13 @@ class RequestDefaults:
     batch: tuple[int, ...] = ()
     inputs: Mapping[str, OpenDims] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
+    allow: str | None = None
 
     def over(self, others: RequestDefaults) -> RequestDefaults:
         """Return these defaults, and those of `others` for what these leave open."""
         values: dict[str, Any] = {name: getattr(self, name) or getattr(others, name) for name in NAMES}
         kept = {name: source for name, source in others.sources.items() if not getattr(self, name, None)}
-        values["inputs"] = {**others.inputs, **self.inputs}
+        values |= {"inputs": {**others.inputs, **self.inputs}, "allow": self.allow or others.allow}
         return RequestDefaults(**values, sources={**kept, **self.sources})
 
     @classmethod
@@ -68,6 +69,10 @@ def check_default(name: str, value: object) -> Any:
         raise _wrong(name, 'the name of a consumer, such as "triton" (see `mxr consumers`)')
     if name == "batch":
         return _batches(value)
+    if name == "allow":
+        if value == "rocm":
+            return value
+        raise _wrong(name, '"rocm"')
     if isinstance(value, Mapping):
         return {key: _dims(key, dims) for key, dims in value.items()}
     raise _wrong(name, 'a table of inputs, such as x = ["N", 3, 224, 224]')

@@ -109,7 +109,7 @@ class Partition:
             record = self.artifact_record(check_sha256(str(found["digest"])), str(found["id"]))
             if record is None or record.gone or found.get("etag", "") != record.etag:
                 return None
-            if record.artifact.digest not in digests(request) or not record.artifact.answers_requests:
+            if record.artifact.digest not in request.related or not record.artifact.answers_requests:
                 return None
             match = found["match"]
             return CachedAnswer(Answer(record.artifact, Match(tuple(match["relaxed"]), dict(match["assumed"]))), record)
@@ -221,11 +221,6 @@ class Partition:
 
     def _write(self, name: str, row: dict[str, Any]) -> None:
         self.folder.write(f"{self.name}/{name}", codec.canonical(row).encode())
-
-
-def digests(request: Request) -> set[str]:
-    """Return the digests of the keys whose artifacts can serve a request: its own, and that of its generic family."""
-    return {key.digest for key in (request.key, request.key.generic()) if key is not None}
 
 
 def _hashed_name(folder: str, document: Json) -> str:

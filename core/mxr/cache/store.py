@@ -38,11 +38,12 @@ from . import usage_log
 from .folder import CacheFolder
 from .partition import CONFIRMABLE, REMOVED, Answer, CachedAnswer, CachedArtifact, CacheState, Partition
 from .policy import CachePolicy
-from .staging import Staging
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client
     from mxr.settings import Settings
+
+    from .staging import Staging
 
 __all__ = ["CONFIRMABLE", "Answer", "Cache", "CachePolicy", "CacheState", "CachedAnswer", "CachedArtifact"]
 
@@ -64,6 +65,7 @@ class Cache:
         self._local = Partition(self.folder, "local", ageless=True)
         self._home = f"registries/{self.policy.home}"
         self._met: str | None = None
+        self._output: Path | None = None
         self._staging: Staging | None = None
 
     @classmethod
@@ -130,14 +132,18 @@ class Cache:
 
     def stage_file(self, sha: str, problem: MxrError) -> Path:
         """Return a path beside the output for a program that the cache cannot take. Raises `problem` without one."""
-        if self._staging is None:
+        if self._output is None:
             raise problem
+        if self._staging is None:
+            from .staging import Staging
+
+            self._staging = Staging(self._output)
         return self._staging.prepare(sha, problem)
 
     @property
     def optional(self) -> bool:
         """Whether a program may be fetched that the cache can neither take nor record."""
-        return self._staging is not None
+        return self._output is not None
 
     @contextmanager
     def staged_beside(self, output: str | os.PathLike[str] | None) -> Iterator[None]:
@@ -145,12 +151,13 @@ class Cache:
         if output is None:
             yield
             return
-        self._staging, self.folder.optional = Staging(Path(output)), True
+        self._output, self.folder.optional = Path(output), True
         try:
             yield
         finally:
-            self._staging.remove()
-            self._staging, self.folder.optional = None, False
+            if self._staging is not None:
+                self._staging.remove()
+            self._output, self._staging, self.folder.optional = None, None, False
 
     def staging_warnings(self) -> tuple[str, ...]:
         """Return the warning that a program was not cached, once."""
@@ -255,8 +262,8 @@ class Cache:
         sources = [self.imported]
         if partition is not None:
             sources += [] if partition.has_miss(request) else [partition]
-        for key, generic in ((request.key, None), (request.key.generic(), True)):
-            for record in (each for source in sources if key is not None for each in source.records(key.digest)):
+        for digest, related in request.related.items():
+            for record in (each for source in sources for each in source.records(digest)):
                 if record.imported:
                     record = self._updated_by_registry(record)
                 artifact = record.artifact
@@ -268,7 +275,7 @@ class Cache:
                             artifact.attributes,
                             artifact.promoted_at or 0,
                             round(artifact.published_at * 1000),
-                            artifact.key.arch if generic else None,
+                            related,
                             artifact.origin,
                             artifact.found,
                         )

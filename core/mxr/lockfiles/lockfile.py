@@ -123,9 +123,8 @@ class LockFile:
         same = [entry for entry in self.entries if entry.request == request][:1]
         if same:
             return tuple(same)
-        generic = request.key.generic()
-        digests = {request.key.digest, *([generic.digest] if generic else [])}
-        return tuple({entry.id: entry for entry in self.entries if entry.digest in digests}.values())
+        related = request.related
+        return tuple({entry.id: entry for entry in self.entries if entry.digest in related}.values())
 
     def entries_admitted(self, partial: PartialRequest) -> tuple[LockEntry, ...]:
         """The entries that have every fact that a partial request states, without duplicates of a request."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mxr import consumers
-from mxr.artifact.attributes import Request
+from mxr.artifact.attributes import RelatedKey, Request
 from mxr.artifact.candidates import DIVIDING, Choice
 from mxr.artifact.key import MODEL, Key
 from mxr.artifact.matching import Candidate, choose_candidate
@@ -81,6 +81,9 @@ def pin_request(request: Request, consumer: str, subject: ModelReference, client
     Raises `NoSuchArtifactError` with the nearest artifacts.
     """
     artifact = fetch_workflow.resolve(request, client).artifact
+    if artifact.digest != request.key.digest:
+        # The lock names what is there: the program of the generic family, or of another release.
+        request = replace(request, key=artifact.key)
     model = subject.model
     if subject.path is not None:
         model = Path(os.path.relpath(subject.path.absolute(), base.absolute())).as_posix()
@@ -175,7 +178,7 @@ def _index_of_best(request: Request, artifacts: list[Artifact]) -> int:
             each.id,
             each.attributes,
             order=round(each.published_at * 1000),
-            generic=each.key.arch if each.digest != request.key.digest else None,
+            related=RelatedKey(request.key, each.key),
             origin=each.origin,
             found=each.found,
         )

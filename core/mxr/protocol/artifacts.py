@@ -167,13 +167,15 @@ class ResolveReply:
 class NamespaceDefaults:
     """The reply of `GET /v1/defaults`: request defaults of the namespace. Null: there is none.
 
-    `rocm`, `migraphx`: versions. `consumer`: a name of `mxr consumers`. `batch`: a batch size.
+    `rocm`, `migraphx`: versions. `consumer`: a name of `mxr consumers`. `batch`: a batch size. `allow`: `rocm` accepts
+    programs of another minor release of ROCm, from 10 on.
     """
 
     rocm: str | None = None
     migraphx: str | None = None
     consumer: str | None = None
     batch: int | None = None
+    allow: str | None = None
 
     def __post_init__(self) -> None:
         if self.batch is not None and not isinstance(self.batch, int):

@@ -181,9 +181,11 @@ def gather(
     zeros = hardware.vendor == "hygon"
     migraphx, migraphx_patch = _split(toolchain.migraphx, "migraphx", zeros=zeros)
     rocm, rocm_patch = _split(toolchain.rocm if hardware.kind != "ref" else None, "rocm", zeros=zeros)
+    # Who allows another release of ROCm does not mean the patch that this host happens to have.
+    loose = options.rocm is None and "rocm" in options.allow
     constraints = replace(
         _constraints(options, hardware),
-        rocm_patch=rocm_patch,
+        rocm_patch=None if loose else rocm_patch,
         migraphx_patch=migraphx_patch,
         build=toolchain.migraphx_build,
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mxr import consumers
+from mxr.artifact.key import other_releases
 from mxr.artifact.request_defaults import NAMES, NO_DEFAULTS, RequestDefaults
 from mxr.artifact.target import Inputs, Shape, show_dims
 from mxr.configuration.client_variables import VARIABLES
@@ -62,6 +63,8 @@ def apply_defaults(
     if options.consumer is None and defaults.consumer is not None:
         _check_consumer(defaults)
         found, used = replace(found, consumer=defaults.consumer), {**used, "consumer": defaults.consumer}
+    if defaults.allow is not None and may_allow_rocm(found, host):
+        found, used = replace(found, allow=(*found.allow, defaults.allow)), {**used, "allow": defaults.allow}
     only = _only_batch(found.consumer)
     if only is not None and options.batch is None and _takes_batch(found, subject, only):
         found = replace(found, batch=only)
@@ -73,6 +76,14 @@ def apply_defaults(
         found = replace(found, inputs=(*found.inputs, *inputs))
         used |= {f"inputs.{name}": show_dims(shape) for name, shape in inputs}
     return found, (*_notes(used, defaults), *overridden)
+
+
+def may_allow_rocm(options: RequestOptions, host: Host) -> bool:
+    """Whether `--allow rocm` could change a request: its ROCm has other releases, and no option excludes them."""
+    if options.exact or "rocm" in options.allow or (options.rocm or "").count(".") > 1:
+        return False
+    _, vendor, known = known_toolchain(options, host)
+    return bool(other_releases(vendor, ".".join(_minor(known.rocm or ""))))
 
 
 def default_batches(options: RequestOptions, defaults: RequestDefaults, subject: ModelReference) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mxr.artifact.attributes import Request
+from mxr.artifact.attributes import RelatedKey, Request
 from mxr.artifact.key import value_text
 from mxr.artifact.manifest import File, Manifest
 from mxr.artifact.matching import Candidate, Match, Verdict, judge
@@ -333,8 +333,8 @@ def describe_inexact_match(request: Request, answer: Answer) -> str:
         if name == "real_arch":
             compiled, wanted = (each or "no override" for each in (artifact.attributes.real_arch, asked.real_arch))
             parts.append(f"real_arch {compiled} instead of {wanted}")
-        elif name == "arch":
-            parts.append(f"arch {artifact.key.arch} instead of {request.key.arch}")
+        elif name in ("arch", "rocm"):
+            parts.append(f"{name} {getattr(artifact.key, name)} instead of {getattr(request.key, name)}")
         else:
             wanted = getattr(asked, name, None) or "the default"
             parts.append(
@@ -351,8 +351,8 @@ def describe_inexact_match(request: Request, answer: Answer) -> str:
 
 
 def _judge(request: Request, artifact: Artifact) -> Verdict:
-    generic = artifact.key.arch if artifact.digest != request.key.digest else None
-    return judge(request.constraints, Candidate(artifact.id, artifact.attributes, generic=generic))
+    related = RelatedKey(request.key, artifact.key)
+    return judge(request.constraints, Candidate(artifact.id, artifact.attributes, related=related))
 
 
 def check_answer(request: Request, answer: Answer) -> None:
@@ -361,9 +361,8 @@ def check_answer(request: Request, answer: Answer) -> None:
     Raises `DamagedError`.
     """
     artifact = answer.artifact
-    generic = request.key.generic()
-    digests = {request.key.digest, *([generic.digest] if generic and "arch" in answer.match.relaxed else [])}
-    if not artifact.sound or artifact.digest not in digests:
+    related = request.related.get(artifact.digest)
+    if not artifact.sound or related is None or not {*related.relaxed} <= {*answer.match.relaxed}:
         raise DamagedError(
             "The registry answered with an artifact of another request.",
             hint="Its database is damaged, or a proxy mixes up replies. Run `mxr-registry fsck` on the registry.",

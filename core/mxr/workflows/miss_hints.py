@@ -31,7 +31,8 @@ def _accepting_option(accept: object) -> str:
     if accept.get("exact") is False:
         return f"To accept artifact {artifact}, omit --exact."
     if isinstance(allow, list) and allow and all(name in ALLOWANCES for name in allow):
-        return f"To accept artifact {artifact}, use `--allow {','.join(allow)}`."
+        patch = ", and state no patch of ROCm" if "rocm_patch" in accept else ""
+        return f"To accept artifact {artifact}, use `--allow {','.join(allow)}`{patch}."
     return ""
 
 

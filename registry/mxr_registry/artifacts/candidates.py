@@ -132,8 +132,10 @@ def query_programs(namespace: str, digest: str, partial: PartialRequest) -> Any:
     query = select(*COLUMNS).where(row.namespace == namespace, row.fixed_digest == digest)
     for name in ("migraphx", "rocm"):
         value = getattr(partial, name)
-        if value is not None and not (name == "rocm" and partial.kind == "ref"):
-            query = query.where(getattr(row, name) == value)
+        if value is not None and name == "migraphx":
+            query = query.where(row.migraphx == value)
+        elif name == "rocm" and partial.releases:
+            query = query.where(row.rocm.in_(partial.releases))
     return query.order_by(row.seq.desc()).limit(MAX_ROWS + 1)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import delete, exists, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from mxr.artifact.attributes import Attributes
+from mxr.artifact.attributes import Attributes, RelatedKey
 from mxr.artifact.manifest import File, Manifest
 from mxr.artifact.matching import Candidate
 from mxr.artifact.serving import BUILT, PUBLISHER
@@ -170,10 +170,10 @@ def etag_of(row: Row, fields: str) -> str:
     return f'W/"{sha256_hex((fields + row.manifest_json).encode())[:32]}"'
 
 
-def candidate_of(row: Row, generic: str | None) -> Candidate:
+def candidate_of(row: Row, related: RelatedKey | None) -> Candidate:
     """Return the artifact of a row with COLUMNS and `promoted` as a candidate for a request."""
     attributes, found = attributes_of(row.attributes_json), found_in(row.sources_json)
-    return Candidate(row.id, attributes, row.promoted, row.seq, generic, row.origin, found)
+    return Candidate(row.id, attributes, row.promoted, row.seq, related, row.origin, found)
 
 
 MAX_CACHED = 1 << 20

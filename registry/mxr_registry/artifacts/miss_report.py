@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy import select
 
 from mxr.artifact import matching, target
-from mxr.artifact.attributes import ALLOWANCES, Constraints, Request
-from mxr.artifact.key import Difference, Key, value_text
+from mxr.artifact.attributes import ALLOWANCES, Constraints, RelatedKey, Request
+from mxr.artifact.key import Difference, Key, other_releases, value_text
 from mxr.artifact.matching import Candidate
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.serving import BUILT_ONLY, DESCRIPTIONS, PROMOTED_ONLY, allows
@@ -46,15 +46,15 @@ class NearestArtifact:
 
 
 def miss_error(
-    session: Session, namespace: str, request: Request, digest: str, family: str | None, rule: str
+    session: Session, namespace: str, request: Request, rule: str
 ) -> tuple[NoSuchArtifactError, list[Mapping[str, Any]]]:
     """Return the error for a request that no artifact satisfies, and the nearest artifacts as JSON.
 
     `rule`: the rule `serve` of the namespace. If it is the reason of the miss, the error says so.
     """
     key = request.key
-    near = nearest(session, namespace, request, family, rule)[:MAX_REPORTED]
-    context: dict[str, Any] = {"digest": digest, "nearest": [each.to_json() for each in near]}
+    near = nearest(session, namespace, request, rule)[:MAX_REPORTED]
+    context: dict[str, Any] = {"digest": key.digest, "nearest": [each.to_json() for each in near]}
     message = f"No program of {key.model} for {place(key)}: "
     if near and near[0].excluded:
         return _excluded(namespace, rule, message, near, context), context["nearest"]
@@ -122,10 +122,10 @@ def place(key: Key) -> str:
     return f"{key.arch} ({target.userland(key.vendor)} {key.rocm}, MIGraphX {key.migraphx})"
 
 
-def nearest(session: Session, namespace: str, request: Request, family: str | None, rule: str) -> list[NearestArtifact]:
+def nearest(session: Session, namespace: str, request: Request, rule: str) -> list[NearestArtifact]:
     """Return the artifacts of the same model that do not satisfy the request, fewest differences first."""
     rows = _rows(session, namespace, request.key.model, request.key.arch)
-    return _nearest_of(_compare(request, row, family, rule) for row in rows)
+    return _nearest_of(_compare(request, row, rule) for row in rows)
 
 
 def _nearest_of(compared: Iterable[NearestArtifact]) -> list[NearestArtifact]:
@@ -147,19 +147,21 @@ def _rows(session: Session, namespace: str, model: str, arch: str | None) -> Ite
         yield from session.execute(other)
 
 
-def _compare(request: Request, row: Row, family: str | None, rule: str) -> NearestArtifact:
-    key = Key.from_json(json.loads(row.key_json))
-    generic = family if key.arch == family and family else None
-    candidate = catalog.candidate_of(row, generic)
-    requested_key = request.key.generic() if generic else request.key
-    differences = (requested_key or request.key).differences(key)
-    return _judged(differences, request.constraints, candidate, row, rule)
+def _compare(request: Request, row: Row, rule: str) -> NearestArtifact:
+    key, asked = Key.from_json(json.loads(row.key_json)), request.key
+    family = asked.generic()
+    # What a rule can accept is a matter of the rules, and no difference of the keys.
+    like = family if family is not None and key.arch == family.arch else asked
+    if key.rocm in other_releases(asked.vendor, asked.rocm):
+        like = replace(like, rocm=key.rocm)
+    candidate = catalog.candidate_of(row, RelatedKey(asked, like))
+    return _judged(like.differences(key), request.constraints, candidate, row, rule)
 
 
 def _compare_partial(partial: PartialRequest, row: Row, rule: str) -> NearestArtifact:
     key = Key.from_json(json.loads(row.key_json))
-    generic = key.arch if partial.arch not in (None, key.arch) and partial.admits(key) else None
-    return _judged(partial.differences(key), partial.constraints, catalog.candidate_of(row, generic), row, rule)
+    related = RelatedKey(partial.completed(key).key, key) if partial.admits(key) else None
+    return _judged(partial.differences(key), partial.constraints, catalog.candidate_of(row, related), row, rule)
 
 
 def _judged(
@@ -178,7 +180,7 @@ def _judged(
 def acceptance(request: Request, near: list[NearestArtifact]) -> dict[str, Any] | None:
     """Return the smallest change of the constraints with which a near artifact satisfies the request, or None.
 
-    `{"id","allow":[...]}`, or `{"id","exact":false}`.
+    `{"id","allow":[...]}`, with `"rocm_patch":null` if that may not be stated, or `{"id","exact":false}`.
     """
     for each in near:
         served = not any(difference.field == "origin" for difference in each.differences)
@@ -196,6 +198,8 @@ def _accepting_change(constraints: Constraints, near: NearestArtifact) -> dict[s
     for count in range(1, len(unused) + 1):
         for added in combinations(unused, count):
             allow = (*constraints.allow, *added)
-            if not matching.judge(replace(constraints, allow=allow), near.candidate).refused:
-                return {"allow": list(allow)}
+            loose = replace(constraints, allow=allow, rocm_patch=None if "rocm" in added else constraints.rocm_patch)
+            if not matching.judge(loose, near.candidate).refused:
+                stated = {"rocm_patch": None} if loose.rocm_patch != constraints.rocm_patch else {}
+                return {"allow": list(allow), **stated}
     return None

@@ -7,7 +7,7 @@ request are cached, since many hosts send the same request.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 from urllib.parse import quote
@@ -15,7 +15,7 @@ from urllib.parse import quote
 from sqlalchemy import bindparam, or_, select
 
 from mxr.artifact import matching
-from mxr.artifact.attributes import Request
+from mxr.artifact.attributes import RelatedKey, Request
 from mxr.artifact.matching import Candidate, Match
 from mxr.artifact.serving import rule_for_compiles
 from mxr.protocol.artifacts import API
@@ -27,10 +27,13 @@ from mxr_registry.decoding_cache import DecodingCache
 from . import catalog, miss_report, misses, namespaces
 from .usage import UsageCounter
 
-MATCHING_DIGEST = (
-    select(*catalog.COLUMNS, ArtifactRow.promoted, ArtifactRow.names_json, ArtifactRow.manifest_json)
-    .where(ArtifactRow.namespace == bindparam("namespace"))
-    .where(or_(ArtifactRow.digest == bindparam("digest"), ArtifactRow.digest == bindparam("generic")))
+CHOOSABLE = select(*catalog.COLUMNS, ArtifactRow.promoted, ArtifactRow.names_json, ArtifactRow.manifest_json).where(
+    ArtifactRow.namespace == bindparam("namespace")
+)
+"""The artifacts of a namespace, with all that a choice and a reply need. Parameter: `namespace`."""
+
+MATCHING_DIGEST = CHOOSABLE.where(
+    or_(ArtifactRow.digest == bindparam("digest"), ArtifactRow.digest == bindparam("generic"))
 )
 """All artifacts that could satisfy a request. Parameters: `namespace`, `digest`, `generic` (or `digest` again)."""
 
@@ -45,18 +48,20 @@ PREPARED = PreparedQuery(MATCHING_DIGEST)
 
 @dataclass(frozen=True, slots=True)
 class ResolveRequest:
-    """A request, the digest of its key, and the digest and name of its generic target family, if it has one."""
+    """A request, and the keys whose programs can serve it, by digest: its own first."""
 
     request: Request
-    digest: str
-    generic_digest: str | None
-    family: str | None
+    related: Mapping[str, RelatedKey]
 
     @classmethod
     def of(cls, request: Request) -> ResolveRequest:
         """Compute the digests of a request."""
-        generic = request.key.generic()
-        return cls(request, request.key.digest, generic.digest if generic else None, generic.arch if generic else None)
+        return cls(request, request.related)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it has no more keys than `MATCHING_DIGEST` has parameters: its own, and one of the generic family."""
+        return len(self.related) <= 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +100,7 @@ def hit_at_once(db: Database, usage: UsageCounter, namespace: str, body: bytes) 
     if len(body) > MAX_AT_ONCE:
         return None
     wanted = decode_request(body)
-    rows = db.run_at_once(PREPARED, _parameters(namespace, wanted))
+    rows = db.run_at_once(PREPARED, _parameters(namespace, wanted)) if wanted.is_short else None
     return _count(usage, namespace, _result(rows, wanted, db.serve)) if rows else None
 
 
@@ -110,18 +115,29 @@ def refuse(db: Database, namespace: str, wanted: ResolveRequest) -> NoReturn:
     """Count a miss. Raises `NoSuchArtifactError`, which explains it."""
     with db.reading() as session:
         rule = namespaces.rule_of(session, namespace)
-        error, nearest = miss_report.miss_error(session, namespace, wanted.request, wanted.digest, wanted.family, rule)
-    misses.record_miss(db, namespace, wanted.request, wanted.digest, nearest)
+        error, nearest = miss_report.miss_error(session, namespace, wanted.request, rule)
+    misses.record_miss(db, namespace, wanted.request, wanted.request.key.digest, nearest)
     raise error
 
 
 def find_hit(db: Database, namespace: str, wanted: ResolveRequest) -> ResolveResult | None:
     """Return the hit, or None. Raises `UsageError` as `hit` does."""
-    return _result(db.run_prepared(PREPARED, _parameters(namespace, wanted)), wanted, db.serve)
+    if wanted.is_short:
+        return _result(db.run_prepared(PREPARED, _parameters(namespace, wanted)), wanted, db.serve)
+    with db.reading() as session:
+        return _result(_rows(session, namespace, wanted), wanted, db.serve)
+
+
+def _rows(session: Session, namespace: str, wanted: ResolveRequest) -> Sequence[Row]:
+    if wanted.is_short:
+        return session.execute(MATCHING_DIGEST, _parameters(namespace, wanted)).all()
+    query = CHOOSABLE.where(ArtifactRow.digest.in_(wanted.related))
+    return session.execute(query, {"namespace": namespace}).all()
 
 
 def _parameters(namespace: str, wanted: ResolveRequest) -> dict[str, object]:
-    return {"namespace": namespace, "digest": wanted.digest, "generic": wanted.generic_digest or wanted.digest}
+    digests = list(wanted.related)
+    return {"namespace": namespace, "digest": digests[0], "generic": digests[-1]}
 
 
 def _result(rows: Sequence[Row], wanted: ResolveRequest, default: str) -> ResolveResult | None:
@@ -139,17 +155,16 @@ def find_compiled(session: Session, namespace: str, request: Request) -> tuple[C
     Raises `UsageError` as `hit` does.
     """
     wanted = ResolveRequest.of(request)
-    rows = session.execute(MATCHING_DIGEST, _parameters(namespace, wanted)).all()
-    return choose_row(rows, wanted, default_serve(session), compiles=True)
+    return choose_row(_rows(session, namespace, wanted), wanted, default_serve(session), compiles=True)
 
 
 def choose_row(
     rows: Sequence[Row], wanted: ResolveRequest, default: str, *, compiles: bool = False
 ) -> tuple[Candidate, Match] | None:
-    """Choose among rows of `MATCHING_DIGEST`. `default`: the rule of a namespace without one of its own."""
+    """Choose among rows of `CHOOSABLE`. `default`: the rule of a namespace without one of its own."""
     if not rows:
         return None
-    found = [catalog.candidate_of(row, None if row.digest == wanted.digest else wanted.family) for row in rows]
+    found = [catalog.candidate_of(row, wanted.related[row.digest]) for row in rows]
     rule = rows[0].serve or default
     return matching.choose_candidate(
         wanted.request.constraints, found, serve=rule_for_compiles(rule) if compiles else rule

@@ -38,6 +38,11 @@ def namespace() -> None:
 @click.option("--migraphx", metavar="VERSION", help="Request default: the MIGraphX version. none: no default.")
 @click.option("--for", "consumer", metavar="CONSUMER", help="Request default: the consumer. none: no default.")
 @click.option("--batch", metavar="N", help="Request default: the batch size. none: no default.")
+@click.option(
+    "--allow",
+    type=click.Choice(["rocm", "none"]),
+    help="Request default: accept programs of another minor release of the same ROCm, from 10 on. none: no default.",
+)
 @settings_options
 @json_option
 def set_(

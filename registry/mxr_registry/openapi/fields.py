@@ -134,8 +134,9 @@ FACTS: dict[str, Facts] = {
     "able": text("A live worker or a declared pool can compile it."),
     "ago": seconds("The age of the last use."),
     "allow": text(
-        "The relaxations that the request accepts: another CU count, another patch version, a cross-compiled or an "
-        "eager program, one for a spoofed arch, a dynamic shape for a static one.",
+        "The relaxations that the request accepts: another CU count, another patch version, another minor release of "
+        "ROCm (from 10 on, and only without `rocm_patch`), a cross-compiled or an eager program, one for a spoofed "
+        "arch, a dynamic shape for a static one.",
         items=ALLOWANCE,
     ),
     "amend": text("Replace attributes and provenance of an artifact with these bytes that the caller pushed."),
@@ -247,6 +248,7 @@ FACTS: dict[str, Facts] = {
     "message": text("What went wrong.", maxLength=limits.MAX_MESSAGE_LENGTH),
     "migraphx": text("The version of MIGraphX, MAJOR.MINOR.", pattern=VERSION, examples=["2.15"]),
     "HostToolchain.migraphx": text("The full version of MIGraphX.", examples=["2.15.0"]),
+    "NamespaceDefaults.allow": text("`rocm`: requests accept another minor release of ROCm, from 10 on."),
     "NamespaceDefaults.migraphx": text("The version of MIGraphX that a request has where nobody tells."),
     "migraphx_build": text("The build of MIGraphX: a git hash or a package."),
     "migraphx_patch": text("The full version of MIGraphX.", pattern=PATCH, examples=["2.15.0"]),

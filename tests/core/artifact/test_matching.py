@@ -10,7 +10,7 @@ import strategies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mxr.artifact.attributes import Attributes, Constraints
+from mxr.artifact.attributes import Attributes, Constraints, RelatedKey
 from mxr.artifact.matching import Candidate, Match, choose_candidate, judge
 from mxr.artifact.serving import SERVE_RULES
 from mxr.errors import UsageError
@@ -29,8 +29,12 @@ def oracle(asked: Constraints, candidate: Candidate) -> Says:
     relaxed: set[str] = set()
     assumed: dict[str, Any] = {}
 
-    if candidate.generic is not None:
-        (refused if asked.exact else relaxed).add("arch")
+    if candidate.related is not None:
+        found, wanted = candidate.related.key, candidate.related.asked
+        if found.arch != wanted.arch:
+            (refused if asked.exact else relaxed).add("arch")
+        if found.rocm != wanted.rocm:
+            (relaxed if "rocm" in asked.allow and not asked.rocm_patch else refused).add("rocm")
 
     for name, want, is_ in (("sramecc", asked.sramecc, has.sramecc), ("xnack", asked.xnack, has.xnack)):
         match (want, is_):
@@ -110,7 +114,8 @@ def comes_before(asked: Constraints, one: Candidate, other: Candidate) -> bool:
         return (
             each.promoted,
             built,
-            each.generic is None,
+            not is_generic(each),
+            -abs(int(each.related.key.rocm[3:]) - 1) if each.related else 0,
             *(same(name) for name in ("real_arch", "num_cu", "chiplets")),
             (has.sramecc != "any" and known("sramecc")) + (has.xnack != "any" and known("xnack")),
             sum(same(name) for name in ("rocm_patch", "migraphx_patch", "build") if getattr(asked, name) is not None),
@@ -121,10 +126,15 @@ def comes_before(asked: Constraints, one: Candidate, other: Candidate) -> bool:
     return worth(one) > worth(other)
 
 
-@given(strategies.constraints(), strategies.attributes, st.sampled_from([None, "gfx9-4-generic"]))
+def is_generic(each: Candidate) -> bool:
+    """Whether a program is for the generic family of the arch."""
+    return each.related is not None and each.related.key.arch != each.related.asked.arch
+
+
+@given(strategies.constraints(), strategies.attributes, strategies.related)
 @MANY
-def test_the_judgement_is_that_of_the_rules(asked: Constraints, has: Attributes, generic: str | None) -> None:
-    candidate = Candidate("a", has, generic=generic)
+def test_the_judgement_is_that_of_the_rules(asked: Constraints, has: Attributes, related: RelatedKey | None) -> None:
+    candidate = Candidate("a", has, related=related)
     verdict = judge(asked, candidate)
     refused, relaxed, assumed = oracle(asked, candidate)
     assert {each.field for each in verdict.refused} == refused
@@ -132,7 +142,7 @@ def test_the_judgement_is_that_of_the_rules(asked: Constraints, has: Attributes,
         assert (set(verdict.relaxed), verdict.assumed) == (relaxed, assumed)
         assert len(verdict.relaxed) == len(relaxed)
     for each in verdict.refused:
-        if each.field not in ("arch", "tuning", "real_arch"):
+        if each.field not in ("arch", "rocm", "tuning", "real_arch"):
             assert (each.asked, each.found) == (getattr(asked, each.field), getattr(has, each.field))
 
 
@@ -283,8 +293,11 @@ def test_one_rule_each(asked: Constraints, has: Attributes, relaxed: tuple[str, 
     assert serves(asked, has) == (None if relaxed is None else (0, Match(relaxed)))
 
 
+FAMILY = strategies.related_to(arch="gfx9-4-generic")
+
+
 def test_a_family_serves_last_and_says_so() -> None:
-    own, family = Candidate("own", Attributes(), order=9), Candidate("family", Attributes(), 0, 0, "gfx11-generic")
+    own, family = Candidate("own", Attributes(), order=9), Candidate("family", Attributes(), 0, 0, FAMILY)
     assert choose_candidate(Constraints(), [family, own], serve="any") == (own, Match())
     assert choose_candidate(Constraints(), [family], serve="any") == (family, Match(("arch",)))
     assert choose_candidate(Constraints(exact=True), [family], serve="any") is None
@@ -309,6 +322,24 @@ def test_among_programs_that_are_not_equal_the_first_published_stays() -> None:
     assert serves(asked, Attributes(num_cu=104), Attributes(num_cu=120)) == (1, Match())
 
 
+def test_another_release_of_rocm_must_be_allowed_and_the_nearest_is_chosen() -> None:
+    own, near, far = (
+        Candidate(
+            rocm, Attributes(libraries=("rocblas",), rocm_patch=f"{rocm}.0"), related=strategies.related_to(rocm=rocm)
+        )
+        for rocm in ("10.1", "10.2", "10.4")
+    )
+    allowing = Constraints(allow=("rocm",))
+    for rows, best in (([far, near, own], own), ([far, near], near), ([far], far)):
+        chosen = choose_candidate(allowing, rows, serve="any")
+        assert chosen is not None and chosen[0] == best
+        assert chosen[1].relaxed == (() if best == own else ("rocm",)), "it is said"
+    for asked in (Constraints(), Constraints(exact=True), replace(allowing, rocm_patch="10.1.0")):
+        assert choose_candidate(asked, [far, near], serve="any") is None
+    (refused, *_) = judge(Constraints(), near).refused
+    assert (refused.field, refused.asked, refused.found) == ("rocm", "10.1", "10.2")
+
+
 def test_a_match_tells_all_of_it() -> None:
     fit = Match(("num_cu", "arch"), {"xnack": "-"})
     assert fit.to_json() == {"exact": False, "relaxed": ["num_cu", "arch"], "assumed": {"xnack": "-"}}
@@ -317,8 +348,8 @@ def test_a_match_tells_all_of_it() -> None:
 
 def test_promoted_then_built_then_this_arch() -> None:
     pushed = Candidate("pushed", Attributes(), order=0)
-    built = replace(pushed, id="built", order=1, origin="built", generic="gfx11-generic")
-    promoted = replace(pushed, id="promoted", order=2, promoted=1, generic="gfx11-generic")
+    built = replace(pushed, id="built", order=1, origin="built", related=FAMILY)
+    promoted = replace(pushed, id="promoted", order=2, promoted=1, related=FAMILY)
     for rows in ([pushed, built, promoted], [pushed, built], [pushed]):
         chosen = choose_candidate(Constraints(), rows, serve="any")
         assert chosen is not None and chosen[0] == rows[-1]
@@ -342,7 +373,7 @@ def test_claims_never_help(asked: Constraints, found: list[Candidate], claims: A
     before = choose_candidate(asked, agreeing[:-1], serve="any")
     if before is not None:
         assert choose_candidate(asked, agreeing, serve="any") == before or (
-            before[0].generic is not None and before[0].origin == "pushed" and not before[0].promoted
+            is_generic(before[0]) and before[0].origin == "pushed" and not before[0].promoted
         )
 
 

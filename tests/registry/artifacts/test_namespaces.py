@@ -10,7 +10,7 @@ from harness.programs import command
 from harness.programs import run as run_program
 from registry.registry_client import RegistryUnderTest
 
-NONE = {"rocm": None, "migraphx": None, "consumer": None, "batch": None}
+NONE = {"rocm": None, "migraphx": None, "consumer": None, "batch": None, "allow": None}
 
 
 def namespace(server: RegistryUnderTest, *words: object, expect: int = 0) -> str:
@@ -36,7 +36,9 @@ def test_defaults_are_set_one_by_one(server: RegistryUnderTest) -> None:
     namespace(server, "set", "default", "--batch", "none", "--for", "none")
     assert defaults(server) == {**NONE, "rocm": "7.2", "migraphx": "2.15.0"}
     assert namespace(server, "ls") == "default: serve built, rocm 7.2, migraphx 2.15.0\n"
-    namespace(server, "set", "default", "--rocm", "none", "--migraphx", "none", "--serve", "auto")
+    namespace(server, "set", "default", "--rocm", "none", "--migraphx", "none", "--serve", "auto", "--allow", "rocm")
+    assert defaults(server) == {**NONE, "allow": "rocm"}
+    namespace(server, "set", "default", "--allow", "none")
     assert defaults(server) == NONE and namespace(server, "ls") == "default: serve auto\n"
 
 

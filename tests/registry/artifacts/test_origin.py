@@ -212,7 +212,7 @@ def test_a_push_neither_outranks_nor_stops_what_was_built(registry: Any, parts: 
 
 @on_sqlite
 def test_the_commands_for_namespaces(registry: Any) -> None:
-    defaults = dict.fromkeys(("rocm", "migraphx", "consumer", "batch"))
+    defaults = dict.fromkeys(("rocm", "migraphx", "consumer", "batch", "allow"))
     auto = {"namespaces": [{"name": "default", "serve": "auto", "defaults": defaults}]}
     promoted = {"name": "default", "serve": "promoted", "defaults": defaults}
     assert namespace(registry, "ls") == auto

@@ -8,6 +8,9 @@ from mxr.errors import UsageError
 
 from .values import MAX_DIM, Dim, OnnxInput, OnnxModel
 
+NOT_TENSORS = {"sequence": "a sequence", "map": "a map", "optional": "optional", "sparse": "a sparse tensor"}
+"""Kinds of inputs that MIGraphX has no type for. Source: AMDMIGraphX, src/onnx/onnx_parser.cpp, parse_type."""
+
 
 def bind_inputs(
     model: OnnxModel, *, batch: int | None, inputs: Mapping[str, tuple[Dim, ...]]
@@ -45,6 +48,12 @@ def bind_known_dims(
 
 
 def _bound_symbols(model: OnnxModel, batch: int | None, inputs: Mapping[str, tuple[Dim, ...]]) -> dict[str, Dim]:
+    for item in model.inputs:
+        if item.elem_type in NOT_TENSORS:
+            raise UsageError(
+                f"Input {item.name} of the model is {NOT_TENSORS[item.elem_type]}. MIGraphX takes only tensors.",
+                hint="Export the model with a tensor in its place. No worker can compile this one.",
+            )
     known = {item.name: item for item in model.inputs}
     for name in inputs:
         if name not in known:

@@ -13,12 +13,15 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from math import prod
 from pathlib import Path
 
 from mxr.errors import DamagedError
 
+from .graph import type_name
 from .protobuf import Bytes, MalformedProtobuf, Span, append_part, merged, message, text_of, varint_of
 from .values import OnnxModel
+from .weight_dims import dims_of
 
 MAX_SUBGRAPH_DEPTH = 64
 """Maximum nesting depth of graphs. Protobuf's own parsers stop at 100 nested messages."""
@@ -54,6 +57,23 @@ UNKNOWN_TYPE = 255
 """Stands for all larger numbers of element types, of which ONNX defines less than 30."""
 
 EXTERNAL_DATA = message(13)
+_COUNTS = ("offset", "length")
+MAX_DIGITS = 20
+"""Digits of an offset or a length."""
+
+_BITS = {
+    **dict.fromkeys(
+        ("uint8", "int8", "bool", *[f"float8e{each}" for each in ("4m3fn", "4m3fnuz", "5m2", "5m2fnuz", "8m0")]), 8
+    ),
+    **dict.fromkeys(("uint16", "int16", "float16", "bfloat16"), 16),
+    **dict.fromkeys(("float32", "int32", "uint32"), 32),
+    **dict.fromkeys(("float64", "int64", "uint64", "complex64"), 64),
+    "complex128": 128,
+    **dict.fromkeys(("uint4", "int4", "float4e2m1"), 4),
+    **dict.fromkeys(("uint2", "int2"), 2),
+}
+"""Bits of an element in external data, by type. Source: onnx/onnx, onnx/onnx.proto, TensorProto."""
+
 IN_MEMORY = "*"
 """The first part of the locations by which ONNX Runtime refers to addresses in its memory, such as
 `*/_ORT_MEM_ADDR_/*`. Source: microsoft/onnxruntime, core/framework/tensorprotoutils.h."""
@@ -66,13 +86,14 @@ class ForbiddenExternalData(Exception):
     """The model names external data in a way that no program may follow. Never leaves the package."""
 
 
-def tensors_in(data: Bytes) -> tuple[set[str], set[int], set[str]]:
+def tensors_in(data: Bytes) -> tuple[dict[str, int], set[int], set[str]]:
     """Return the external data locations of all tensors, all element type numbers, and the types of all nodes.
 
-    The element types are those of tensors and casts. Raises `ForbiddenExternalData` for a tensor or a location that
+    Each location has the bytes that its file must have for its tensors. The element types are those of tensors and
+    casts. Raises `ForbiddenExternalData` for a tensor or a location that
     breaks the rules of this module.
     """
-    found: set[str] = set()
+    found: dict[str, int] = {}
     types: set[int] = set()
     operators: set[str] = set()
     # Of each message on the way to the current one, what is left to read: a list of all messages would take a hundred
@@ -86,7 +107,10 @@ def tensors_in(data: Bytes) -> tuple[set[str], set[int], set[str]]:
             return found, types, operators
         inner, parts = item
         if inner == "tensor":
-            _add(found, _location(data, parts, types), MAX_LOCATIONS, "locations of external data")
+            if (outside := _location(data, parts, types)) is not None:
+                location, end = outside
+                found[location] = max(end, found.get(location, 0))
+                _limit(len(found), MAX_LOCATIONS, "locations of external data")
             continue
         depth = stack[-1][1] + (inner == "graph")
         if depth > MAX_SUBGRAPH_DEPTH:
@@ -94,14 +118,14 @@ def tensors_in(data: Bytes) -> tuple[set[str], set[int], set[str]]:
         if inner == "attribute":
             types |= _selected_type(data, parts)
         if inner == "node":
-            _add(operators, {text_of(data, parts, 4)}, MAX_OPERATORS, "different operators")
+            operators.add(text_of(data, parts, 4))
+            _limit(len(operators), MAX_OPERATORS, "different operators")
         stack.append((inner, depth, _submessages(data, inner, parts)))
     raise MalformedProtobuf(f"It has more than {MAX_MESSAGES} nodes, attributes and tensors")
 
 
-def _add(found: set[str], new: set[str], most: int, what: str) -> None:
-    found |= new
-    if len(found) > most:
+def _limit(count: int, most: int, what: str) -> None:
+    if count > most:
         raise MalformedProtobuf(f"It has more than {most} {what}")
 
 
@@ -127,20 +151,21 @@ def _selected_type(data: Bytes, spans: Sequence[Span]) -> set[int]:
     return numbers if numbers and text_of(data, spans, 1) in _TYPE_NAMES else set()
 
 
-def _location(data: Bytes, spans: Sequence[Span], types: set[int]) -> set[str]:
-    """The location of a tensor's external data; empty if it has none."""
-    external, entries = False, list[Span]()
+def _location(data: Bytes, spans: Sequence[Span], types: set[int]) -> tuple[str, int] | None:
+    """The location of a tensor's external data and the bytes its file must have for it; None if it has none."""
+    external, entries, number = False, list[Span](), 0
     for tag, a, b in merged(data, spans):
         if tag == EXTERNAL_DATA:
             append_part(entries, (a, b))
         elif tag == varint_of(2):
-            types.add(min(a, UNKNOWN_TYPE))
+            number = min(a, UNKNOWN_TYPE)
+            types.add(number)
         elif tag == varint_of(14) and a & 0xFFFFFFFF < 2:  # protobuf ignores unknown values of a closed enum
             external = a & 0xFFFFFFFF == 1
     if not entries:
         if external:
             raise MalformedProtobuf("A tensor has external data but no location")
-        return set()
+        return None
     keys = [text_of(data, [entry], 1) for entry in entries]
     if keys[0] != "location" or keys.count("location") > 1:
         raise ForbiddenExternalData(
@@ -151,7 +176,17 @@ def _location(data: Bytes, spans: Sequence[Span], types: set[int]) -> set[str]:
     fault = _invalid_location(location)
     if fault:
         raise ForbiddenExternalData(f"The external data {location!r} {fault}")
-    return {location}
+    size = prod(dims_of(data, spans)) * _BITS.get(type_name(number), 0)
+    stated = {name: _count(data, entry) for name, entry in zip(keys, entries, strict=True) if name in _COUNTS}
+    return location, stated.get("offset", 0) + max(stated.get("length", 0), (size + 7) // 8)
+
+
+def _count(data: Bytes, entry: Span) -> int:
+    """The number in an entry of external data."""
+    value = text_of(data, [entry], 2)
+    if not (value.isascii() and value.isdigit() and len(value) < MAX_DIGITS):
+        raise MalformedProtobuf("A tensor has external data with an offset or a length that is no number")
+    return int(value)
 
 
 def forbidden(path: Path, fault: ForbiddenExternalData) -> DamagedError:
@@ -165,10 +200,19 @@ RESAVE = "Save the model again with its external data next to it, under a plain 
 def external_files(model: OnnxModel, *, follow_links: bool = False) -> tuple[tuple[str, Path], ...]:
     """Return each external data location of the model with its file, in the order of `model.external`.
 
-    Raises `DamagedError` for a location that is absolute, is outside the model's folder, or is not a regular file, and
-    for a symbolic link that `placed` does not follow.
+    Raises `DamagedError` for a location that is absolute, is outside the model's folder, or is not a regular file, for
+    a symbolic link that `placed` does not follow, and for a file that is shorter than its tensors.
     """
-    return tuple((location, placed(model.path, location, follow_links=follow_links)) for location in model.external)
+    found = tuple((location, placed(model.path, location, follow_links=follow_links)) for location in model.external)
+    for (location, path), needed in zip(found, model.external_sizes, strict=False):
+        if (size := path.stat().st_size) < needed:
+            raise _refused(
+                model.path,
+                location,
+                f"has {size} bytes, and the tensors in it need {needed}",
+                "It is incomplete: download or copy it again.",
+            )
+    return found
 
 
 def check_folder(model: OnnxModel, names: set[str]) -> None:
@@ -183,7 +227,7 @@ def check_folder(model: OnnxModel, names: set[str]) -> None:
             step = step / part
             if _is_link(step):
                 raise _refused(model.path, name, "is a symbolic link", RESAVE)
-        placed(model.path, name)
+    external_files(model)
 
 
 def check_names(model: OnnxModel, names: set[str]) -> None:
@@ -222,6 +266,9 @@ def placed(model: Path, location: str, *, follow_links: bool = False) -> Path:
                 fault = "is not a regular file"
         except (FileNotFoundError, NotADirectoryError):
             fault = "is missing"
+            if _is_link(place):
+                fault = f"is a symbolic link to {place.readlink()}, which does not exist"
+                hint = "Download the model again: what the link names was removed."
         except (OSError, ValueError) as error:
             fault = f"cannot be read ({getattr(error, 'strerror', None) or error})"
     if fault:

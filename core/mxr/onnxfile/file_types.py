@@ -13,6 +13,7 @@ POINTER, PROGRAM, MODEL, PAGE, JSON, TEXT = (
     "JSON",
     "a text file",
 )
+AS_JSON, AS_TEXT = "an ONNX model in JSON", "an ONNX model in text form"
 GPU_CODE = ("an ELF file (a library, or a GPU code object)", "a bundle of GPU code objects")
 ZIP = "a zip archive (or a PyTorch file)"
 PACKED = ("a gzip archive", "a zstd archive", "an xz archive", "a bzip2 archive", "a tar archive", ZIP)
@@ -47,6 +48,10 @@ _MARKS: tuple[tuple[int, bytes, str], ...] = (
 _PAGE = "Open the URL in a browser: the download is a page, not the model."
 HINTS = {
     PAGE: _PAGE,
+    AS_JSON: "Convert it: onnx.save(onnx.load(FILE, format='json'), 'model.onnx').",
+    AS_TEXT: "Convert it with onnx.load(FILE, format='textproto') or onnx.parser.parse_model, and onnx.save.",
+    JSON: "Pass the ONNX file itself, which is binary.",
+    TEXT: "Pass the ONNX file itself, which is binary.",
     XML: _PAGE,
     POINTER: "Run `git lfs pull` in its repository.",
     PROGRAM: "Pass the ONNX file that it was compiled from.",
@@ -78,6 +83,8 @@ def file_type(head: bytes) -> str:
 
 def _text_type(head: bytes) -> str:
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    if b"ir_version" in text or b"irversion" in text:
+        return AS_JSON if text.startswith(b"{") else AS_TEXT
     if text.startswith((b"<!doctype html", b"<html", b"<head", b"<body")):
         return PAGE
     if text.startswith(b"<"):

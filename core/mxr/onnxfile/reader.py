@@ -14,6 +14,9 @@ from .values import OnnxModel
 from .weight_dims import dims_from_weights
 from .window import opened
 
+MAX_SIZE = 2**31 - 1
+"""The largest message that protobuf reads, in MIGraphX and elsewhere. Source: protobuf.dev, "Proto Limits"."""
+
 
 def read_model(path: Path, *, weight_dims: bool = False) -> OnnxModel:
     """Read the ONNX file at `path`, with the dims of outputs that follow from the weights if `weight_dims` is set.
@@ -31,6 +34,11 @@ def read_model(path: Path, *, weight_dims: bool = False) -> OnnxModel:
                 raise DamagedError(f"{path} is empty.")
             return _read(path, data, weight_dims=weight_dims)
     except (FileNotFoundError, NotADirectoryError):
+        if path.is_symlink():
+            raise UsageError(
+                f"{path} is a symbolic link to {path.readlink()}, which does not exist.",
+                hint="Download the model again: what the link names was removed.",
+            ) from None
         raise UsageError(f"There is no file {path}.", hint="Check the path of the model.") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -68,6 +76,11 @@ def walk_model(path: Path, data: Bytes) -> OnnxModel:
 
 
 def _read(path: Path, data: Bytes, *, weight_dims: bool) -> OnnxModel:
+    if len(data) > MAX_SIZE:
+        raise DamagedError(
+            f"{path} has {len(data)} bytes, and no program reads an ONNX file of more than 2 GiB.",
+            hint="Save it with its weights beside it: onnx.save(model, path, save_as_external_data=True).",
+        )
     spans: list[Span] = []
     opset, ir_version, producer = None, 0, ""
     for tag, start, stop in fields(data, 0, len(data)):
@@ -98,4 +111,5 @@ def _read(path: Path, data: Bytes, *, weight_dims: bool) -> OnnxModel:
         types,
         frozenset(operators),
         tuple(dims.items()),
+        tuple(locations[each] for each in external),
     )

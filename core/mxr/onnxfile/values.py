@@ -49,7 +49,7 @@ class OnnxModel:
     `size` is in bytes. `external` are the external data locations, sorted by the bytes of their UTF-8 names. `types`
     are the element types of tensors, casts, inputs and outputs, and `operators` the types of all nodes, without their
     domains; None if the file was not read. `weight_dims` are dims of outputs that follow from the weights, by
-    name, if they were read.
+    name, if they were read. `external_sizes` are the bytes that the files of `external` must have.
     """
 
     path: Path
@@ -63,3 +63,4 @@ class OnnxModel:
     types: frozenset[str] | None = None
     operators: frozenset[str] | None = None
     weight_dims: tuple[tuple[str, OutputDim], ...] = ()
+    external_sizes: tuple[int, ...] = ()

@@ -86,7 +86,7 @@ def _determined(data: Bytes, node: _Node, initializers: Mapping[str, Span]) -> O
     """Return the dim that the weights of this node give its output. A dim of 1 may grow when a bias is added."""
     if node.operator not in _WEIGHTED or len(node.inputs) < 2 or node.inputs[1] not in initializers:
         return None
-    weights = _dims(data, initializers[node.inputs[1]])
+    weights = dims_of(data, [initializers[node.inputs[1]]])
     if node.operator == "Conv":
         dim = OutputDim(1, weights[0], len(weights)) if len(weights) > 2 else None
     elif node.operator == "Gemm":
@@ -105,13 +105,13 @@ def _followed(data: Bytes, node: _Node, initializers: Mapping[str, Span]) -> str
     if node.operator not in _BROADCAST or len(others) != 1 or len(weights) != 1:
         return ""
     # One number, or one for each column: neither changes the rank, nor a last dim that is not 1.
-    return others[0] if len(_dims(data, initializers[weights[0]])) < 2 else ""
+    return others[0] if len(dims_of(data, [initializers[weights[0]]])) < 2 else ""
 
 
-def _dims(data: Bytes, tensor: Span) -> list[int]:
-    """Return the dims of a tensor, which are packed or not."""
+def dims_of(data: Bytes, tensor: Sequence[Span]) -> list[int]:
+    """Return the dims of a tensor, which are packed or not; none for more than `MAX_RANK`."""
     found: list[int] = []
-    for tag, a, b in fields(data, *tensor):
+    for tag, a, b in merged(data, tensor):
         if tag == varint_of(1):
             found.append(signed(a))
         elif tag == message(1):

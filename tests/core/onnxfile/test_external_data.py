@@ -11,7 +11,7 @@ import pytest
 from harness.onnx_files import read, saved
 from onnx import helper
 
-from mxr.errors import DamagedError
+from mxr.errors import DamagedError, UsageError
 from mxr.onnxfile import OnnxModel, check_folder, external_files, read_model
 
 FLOAT = onnx.TensorProto.FLOAT
@@ -191,3 +191,59 @@ def test_links_are_followed_only_inside_one_hugging_face_folder(tmp_path: Path) 
         assert external_files(model, follow_links=True) == (("model.onnx_data", data),)
     with pytest.raises(DamagedError, match="symbolic link"):
         check_folder(model, {"model.onnx_data"})
+
+
+def _external(dims: list[int], kind: int, *entries: tuple[str, str]) -> onnx.TensorProto:
+    made = onnx.TensorProto(name="w", data_type=kind, dims=dims, data_location=onnx.TensorProto.EXTERNAL)
+    for key, value in (("location", "w.bin"), *entries):
+        made.external_data.add(key=key, value=value)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("made", "needed"),
+    [
+        (_external([3, 5], onnx.TensorProto.FLOAT), 60),
+        (_external([3, 5], onnx.TensorProto.FLOAT, ("offset", "4096")), 4156),
+        (_external([3, 5], onnx.TensorProto.FLOAT, ("length", "80")), 80),
+        (_external([3, 5], onnx.TensorProto.FLOAT, ("offset", "4"), ("length", "16")), 64),
+        (_external([5], onnx.TensorProto.INT4), 3),
+        (_external([5], onnx.TensorProto.COMPLEX128), 80),
+        (_external([], onnx.TensorProto.DOUBLE), 8),
+        (_external([0, 9], onnx.TensorProto.DOUBLE), 0),
+        (_external([7], 77, ("length", "9")), 9),
+    ],
+    ids=str,
+)
+def test_a_file_that_is_shorter_than_its_tensors_is_refused(
+    tmp_path: Path, made: onnx.TensorProto, needed: int
+) -> None:
+    """A download that broke off would be another model: keyed, uploaded, and refused by every worker."""
+    model = read(tmp_path, helper.make_model(graph(initializer=[made])))
+    assert model.external_sizes == (needed,)
+    file = tmp_path / "w.bin"
+    if needed:
+        file.write_bytes(bytes(needed - 1))
+        for check in (lambda: external_files(model), lambda: check_folder(model, {"w.bin"})):
+            with pytest.raises(DamagedError, match=f"has {needed - 1} bytes, and the tensors in it need {needed}"):
+                check()
+    file.write_bytes(bytes(needed))
+    assert external_files(model) == (("w.bin", file),)
+    check_folder(model, {"w.bin"})
+
+
+@pytest.mark.parametrize("entry", [("offset", "-4"), ("offset", "x"), ("length", "9" * 30), ("length", "١")])
+def test_an_offset_that_is_no_number_is_refused(tmp_path: Path, entry: tuple[str, str]) -> None:
+    with pytest.raises(DamagedError, match="is no number"):
+        read(tmp_path, helper.make_model(graph(initializer=[_external([2], onnx.TensorProto.FLOAT, entry)])))
+
+
+def test_a_link_to_what_was_removed_is_said_to_be_one(tmp_path: Path) -> None:
+    """A snapshot of a hub's cache whose blob is gone: `ls` shows the file."""
+    model = with_location(tmp_path, "w.bin")
+    (tmp_path / "w.bin").symlink_to("../../blobs/gone")
+    with pytest.raises(DamagedError, match=r"is a symbolic link to \.\./\.\./blobs/gone, which does not exist"):
+        external_files(model, follow_links=True)
+    (tmp_path / "m.onnx").symlink_to("../blobs/gone")
+    with pytest.raises(UsageError, match=r"is a symbolic link to \.\./blobs/gone, which does not exist"):
+        read_model(tmp_path / "m.onnx")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -116,8 +116,8 @@ def test_repeated_message_fields_are_merged(tmp_path: Path) -> None:
     assert found.external == ("d.bin",)
 
 
-def test_a_model_beyond_4_gib_is_read_without_its_tensors(tmp_path: Path) -> None:
-    size = 5 << 30
+def test_a_model_of_almost_2_gib_is_read_without_its_tensors(tmp_path: Path) -> None:
+    size = (2 << 30) - 4096
     head = onnx.TensorProto(name="w").SerializeToString() + varint(9 << 3 | 2) + varint(size)
     inner = graph().SerializeToString() + varint(5 << 3 | 2) + varint(len(head) + size) + head
     path = saved(tmp_path, varint(7 << 3 | 2) + varint(len(inner) + size) + inner)
@@ -130,6 +130,43 @@ def test_a_model_beyond_4_gib_is_read_without_its_tensors(tmp_path: Path) -> Non
     after = resource.getrusage(resource.RUSAGE_SELF)
     assert (found.ir_version, [item.name for item in found.inputs]) == (9, ["x"])
     assert after.ru_minflt + after.ru_majflt - before.ru_minflt - before.ru_majflt < 5000
+
+
+def test_a_model_beyond_2_gib_is_refused_because_no_program_reads_it(tmp_path: Path) -> None:
+    path = saved(tmp_path, helper.make_model(graph()).SerializeToString())
+    os.truncate(path, 1 << 31)
+    with pytest.raises(DamagedError, match="more than 2 GiB") as caught:
+        read_model(path)
+    assert "save_as_external_data=True" in caught.value.hint
+
+
+@pytest.mark.parametrize("form", ["json", "textproto", "onnxtxt"])
+def test_a_model_in_another_form_is_named_with_the_way_to_convert_it(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph()), path, format=form)
+    with pytest.raises(DamagedError, match=r"an ONNX model in (JSON|text form)") as caught:
+        read_model(path)
+    assert "onnx.load(FILE, format=" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("kind", "make"),
+    [
+        ("a sequence", helper.make_sequence_type_proto),
+        ("optional", helper.make_optional_type_proto),
+        ("a map", lambda tensor: helper.make_map_type_proto(onnx.TensorProto.INT64, tensor)),
+        ("a sparse tensor", lambda _: helper.make_sparse_tensor_type_proto(FLOAT, [2, 3])),
+    ],
+)
+def test_an_input_that_is_no_tensor_is_refused_before_anything_is_asked(
+    tmp_path: Path, kind: str, make: Callable[[onnx.TypeProto], onnx.TypeProto]
+) -> None:
+    made = helper.make_model(graph())
+    made.graph.input.append(helper.make_value_info("s", make(helper.make_tensor_type_proto(FLOAT, [2]))))
+    model = read(tmp_path, made.SerializeToString())
+    for inputs in ({}, {"s": (1, 3)}):
+        with pytest.raises(UsageError, match=f"Input s of the model is {kind}. MIGraphX takes only tensors"):
+            bind_inputs(model, batch=1, inputs=inputs)
 
 
 def varint(value: int) -> bytes:

@@ -46,6 +46,8 @@ def freeze(
 ) -> None:
     """Write copies of MODEL with static shapes to FOLDER: MODEL.b1.onnx, MODEL.b4.onnx and so on.
 
+    Where MODEL leaves other dims open, they are in the names, too: MODEL.b1.3x480x640.onnx.
+
     Use this for consumers that need static shapes: the MIGraphX execution provider of ONNX Runtime uses one cache file
     name for all shapes of a model with open dimensions. Only dimensions change. Weights are copied unchanged, and
     external data is written once for all files, as MODEL.data; in the folder of MODEL, its own data is used.

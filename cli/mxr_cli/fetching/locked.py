@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,8 +45,8 @@ def fetch_locked(session: Session, options: FetchOptions) -> dict[str, Any]:
 def lock_and_model(value: str, model: str | None) -> tuple[Path, str | None]:
     """The lock file and the model, from the value of `--locked` and MODEL.
 
-    FILE is optional, so that the value is MODEL in `mxr fetch --locked MODEL`. A lock starts with a brace; no ONNX file
-    does.
+    FILE is optional, so that the value is MODEL in `mxr fetch --locked MODEL`. A lock starts with a brace, perhaps
+    after a byte order mark and blanks; no ONNX file does.
     """
     if value and model is None and not _is_lock(value):
         return Path(FILE_NAME), value
@@ -59,7 +60,7 @@ def _is_lock(value: str) -> bool:
     if not path.is_file():
         return path.suffix != ".onnx"
     with disk.faults(path, "read"), path.open("rb") as stream:
-        return stream.read(1) == b"{"
+        return stream.read(64).removeprefix(BOM_UTF8).lstrip()[:1] == b"{"
 
 
 def _fetch_one(session: Session, options: FetchOptions, lock: LockFile, model: str) -> dict[str, Any]:

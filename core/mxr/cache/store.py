@@ -64,6 +64,8 @@ class Cache:
         self.imported = Partition(self.folder, "imported", ageless=True)
         self._local = Partition(self.folder, "local", ageless=True)
         self._home = f"registries/{self.policy.home}"
+        self.damaged: set[str] = set()
+        """The sha256 of the programs that were found damaged and removed."""
         self._met: str | None = None
         self._output: Path | None = None
         self._staging: Staging | None = None
@@ -192,6 +194,7 @@ class Cache:
         except (MxrError, OSError):
             return False
         self.remove_file(sha)
+        self.damaged.add(sha)
         return False
 
     @contextmanager

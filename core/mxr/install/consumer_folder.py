@@ -356,8 +356,14 @@ def _entries_without(entries: Sequence[LedgerEntry], others: Sequence[LedgerEntr
 
 
 def check_part(part: str) -> None:
-    """Raise `UsageError` if this part of a path is too long for a file system."""
-    if len(part.encode()) > MAX_PART_LENGTH:
+    """Raise `UsageError` if this part of a path is too long for a file system, or cannot be recorded."""
+    try:
+        length = len(part.encode())
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"The name {part[:40]} is not UTF-8, so that it cannot be recorded.", hint="Give one with --name NAME."
+        ) from None
+    if length > MAX_PART_LENGTH:
         raise UsageError(
             f"The name {part[:40]}... is too long for a file: the limit is {MAX_PART_LENGTH} bytes.",
             hint="Give a shorter one with --name NAME.",

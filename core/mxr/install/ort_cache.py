@@ -15,6 +15,7 @@ from pathlib import Path
 from mxr.artifact.attributes import Attributes, Request
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import File, Manifest
+from mxr.artifact.target import FEATURES, capable
 from mxr.cache.store import Cache
 from mxr.client import transfer
 from mxr.client.registry import Client
@@ -223,9 +224,14 @@ def _files(folder: Path, options: RequestOptions) -> list[Path]:
         )
     fits = recording.of_arch(paths, options.arch) if options.arch else paths
     if not fits:
+        assert options.arch is not None
+        base = options.arch.partition(":")[0]
+        signs = "".join(f":{name}+" for name in FEATURES if capable(base, name))
+        full = f" Give the full name of the GPU, as HIP has it, such as --arch {base}{signs}." if signs else ""
         raise UsageError(
             f"No file in {folder} is for {options.arch}.",
-            hint="Give the full name of the GPU, as HIP has it: --arch gfx942:sramecc+:xnack-.",
+            hint="A file name of ONNX Runtime holds the GPU that compiled it: check --arch, and that the model ran on "
+            f"that GPU.{full}",
         )
     if any(map(recording.for_any_shape, fits)):
         raise UsageError(

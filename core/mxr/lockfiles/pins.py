@@ -224,7 +224,7 @@ def _find_record(entry: LockEntry, cache: Cache, connect: Connect | None) -> Pin
     if record is not None and (state is CacheState.FRESH or (connect is None and state in CONFIRMABLE)):
         return PinnedArtifact(record.artifact)
     if connect is None:
-        raise _absent_error(entry) if record is None else _gone_error(entry)
+        raise _absent_error(entry, cache) if record is None else _gone_error(entry)
     client = connect()
     try:
         if record is not None and state in CONFIRMABLE and fetch_workflow.confirm_record(record, cache, client):
@@ -263,7 +263,7 @@ def _download_pinned(
         fetch_workflow.log_use(answer, cache, None)
         return fetch_workflow.make_fetched(answer, cache, "cache", found.warnings)
     if connect is None:
-        raise _absent_error(entry)
+        raise _absent_error(entry, cache)
     client = connect()
     try:
         fetch_workflow.download_missing(answer, cache, client, watch)
@@ -276,9 +276,10 @@ def _download_pinned(
     return fetch_workflow.make_fetched(answer, cache, "registry", found.warnings)
 
 
-def _absent_error(entry: LockEntry) -> UnreachableError:
+def _absent_error(entry: LockEntry, cache: Cache) -> UnreachableError:
+    state = "had a damaged copy, now removed," if entry.sha256 in cache.damaged else "does not have it,"
     return UnreachableError(
-        f"The cache does not have artifact {entry.id[:12]} of {entry.model}, and --offline forbids a download.",
+        f"Artifact {entry.id[:12]} of {entry.model}: the cache {state} and --offline forbids a download.",
         hint="Run the same command once without --offline, or import a bundle: `mxr import`.",
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from mxr.display.text import shell_quoted
 from mxr.errors import UsageError
 
 from .values import MAX_DIM, Dim, OnnxInput, OnnxModel
@@ -168,7 +169,7 @@ def _unbound_error(
         if dims is None or None in dims[1:]:
             only_first_dims = False
         likely = [_example(place, dim, len(dims)) for place, dim in enumerate(dims)] if dims else ["1,3,224,224"]
-        flags.append(f"--input {item.name}={','.join(likely)}")
+        flags.append("--input " + shell_quoted(f"{item.name}={','.join(likely)}"))
     example = " ".join(flags[:4]) + (" and so on" if len(flags) > 4 else "")
     hint = f"Set {'--batch N, or set ' if only_first_dims else ''}the dims, for example: {example}"
     names = ", ".join(item.name for item in unbound[:12])

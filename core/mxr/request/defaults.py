@@ -14,6 +14,7 @@ from mxr.artifact.key import other_releases
 from mxr.artifact.request_defaults import NAMES, NO_DEFAULTS, RequestDefaults
 from mxr.artifact.target import Inputs, Shape, show_dims
 from mxr.configuration.client_variables import VARIABLES
+from mxr.display.text import shell_quoted
 from mxr.errors import UsageError
 from mxr.host_facts import Host
 from mxr.settings import DEFAULTS, Settings
@@ -158,7 +159,7 @@ def _default_inputs(options: RequestOptions, defaults: RequestDefaults, subject:
             subject.bind_known(options.batch, options.inputs)
             raise UsageError(
                 f"{defaults.sources[f'inputs.{name}']}: inputs.{name}: {problem.message}",
-                hint=f"Correct it, or give --input {name}=DIMS.",
+                hint=f"Correct it, or give --input {shell_quoted(f'{name}=DIMS')}.",
                 context=problem.context,
             ) from None
         found.append(given)

@@ -28,7 +28,7 @@ from mxr.request.model import ModelReference
 
 from . import fetch as fetch_workflow
 from .completed_request import CompletedRequest
-from .fetch import Connect, LookupResult
+from .fetch import Connect, LookupResult, what_cache_lacks
 
 if TYPE_CHECKING:
     pass
@@ -91,7 +91,7 @@ def _list_candidates(
         listed = _cached_candidates(partial, records)
         if listed is None:
             raise UnreachableError(
-                "The cache has no program for this request, and --offline is set.",
+                f"{what_cache_lacks(cache)} --offline is set.",
                 hint="Run the same command once without --offline.",
             )
         return listed, records, None
@@ -127,7 +127,7 @@ def _completed_before(
     # Several that the cache has are several at the registry, too.
     if listed is not None and (listed.total > 1 or listed.candidates[0].id == cache.completion(partial)):
         return listed, records
-    hint = f"{problem.hint} The cache has no program for this request."
+    hint = f"{problem.hint} {what_cache_lacks(cache)}"
     if records:
         hint = (
             "The cache has a program that fits, but the registry did not say that this request means it. State all "

@@ -398,10 +398,17 @@ def _offline_answer(request: Request, cached: CachedAnswer | None, cache: Cache)
     found = _servable_offline(request, cached, cache)
     if found is None:
         raise UnreachableError(
-            "The cache has no program for this request, and --offline is set.",
-            hint="Run the same command once without --offline.",
+            f"{what_cache_lacks(cache)} --offline is set.", hint="Run the same command once without --offline."
         )
     return found
+
+
+def what_cache_lacks(cache: Cache) -> str:
+    """Return the sentence for a request that the cache cannot answer: a damaged program is not one it never had."""
+    if cache.damaged:
+        shas = ", ".join(sorted(each[:12] for each in cache.damaged))
+        return f"The program of this request in the cache was damaged, and was removed (sha256 {shas})."
+    return "The cache has no program for this request."
 
 
 def _servable_away(request: Request, cached: CachedAnswer | None, cache: Cache) -> CachedAnswer | None:
@@ -429,7 +436,7 @@ def _unreachable_error(request: Request, cached: CachedAnswer | None, cache: Cac
     """Return the error, extended by whether --offline would find a program in the cache."""
     answer = _servable_offline(request, cached, cache)
     if answer is None:
-        hint = f"{problem.hint} The cache has no program for this request."
+        hint = f"{problem.hint} {what_cache_lacks(cache)}"
         return type(problem)(problem.message, hint=hint)
     why = "the registry has not confirmed for longer than max_stale"
     if not answer.match.exact:

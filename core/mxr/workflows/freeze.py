@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 from mxr import onnxfile
@@ -11,6 +12,9 @@ from mxr.artifact.target import Inputs
 from mxr.errors import UsageError, WouldOverwriteError
 from mxr.onnxfile.freezing import freeze
 from mxr.util import disk
+
+MAX_SHAPES = 80
+"""Letters of the shapes in a file name; longer ones end in a digest."""
 
 
 def freeze_batches(
@@ -24,6 +28,7 @@ def freeze_batches(
 ) -> tuple[Path, ...]:
     """Write `<stem>.b<batch>.onnx` to `folder` for each batch size, and one copy of the external data.
 
+    Where the model leaves other dims open, they are in the name, too: `<stem>.b<batch>.3x480x640.onnx`.
     The copy is `<stem>.data`, or `<stem>.0.data` and so on for several files: the names in the model come from its
     author, and must not decide what is written. In the model's own folder, its data is used as it is. The batch size
     replaces open first dims, also those in `inputs`; `inputs` gives the other dims. Raises `UsageError` for dims that
@@ -36,7 +41,7 @@ def freeze_batches(
     for batch in dict.fromkeys(batches):
         bound = onnxfile.bind_inputs(read, batch=batch, inputs=_with_batch(read, given, batch))
         dims = {name: tuple(_plain(dim) for dim in shape) for name, shape in bound.items()}
-        files.append((folder / f"{model.stem}.b{batch}.onnx", dims))
+        files.append((folder / f"{model.stem}.b{batch}{_open_shapes(read, dims)}.onnx", dims))
     with disk.faults(folder):
         folder.mkdir(parents=True, exist_ok=True)
     external = onnxfile.external_files(read, follow_links=follow_links)
@@ -85,6 +90,19 @@ def _replaceable(path: Path, originals: Sequence[Path], written: Sequence[Path],
             f"{path} is the external data of {other}, which is not written anew.", hint="Use another folder."
         )
     return before
+
+
+def _open_shapes(model: onnxfile.OnnxModel, dims: Mapping[str, tuple[int, ...]]) -> str:
+    """Return the dims after the first of each input that leaves one of them open, for a file name; each shape once."""
+    opened = [
+        each.name
+        for each in model.inputs
+        if each.dims is None or not all(isinstance(dim, int) for dim in each.dims[1:])
+    ]
+    shapes = "_".join(dict.fromkeys("x".join(map(str, dims[name][1:])) for name in opened))
+    if len(shapes) > MAX_SHAPES:
+        shapes = f"{shapes[:MAX_SHAPES]}~{sha256(shapes.encode()).hexdigest()[:12]}"
+    return f".{shapes}" if shapes else ""
 
 
 def _with_batch(

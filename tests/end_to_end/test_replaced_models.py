@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import onnx
 import pytest
 
 from .conftest import Programs
+from .large_program import write_program
 from .stack import Host
 
 ARCH = ("--arch", "gfx908:sramecc+:xnack-", "--rocm", "7.2", "--migraphx", "2.15")
@@ -134,3 +137,40 @@ def test_what_was_removed_is_neither_exported_nor_published_again(
     assert json.loads(other("show", id, "--json").out)["restored_by"]
     assert "restored" in other("show", id).out
     other("fetch", model, *gpu)
+
+
+@pytest.mark.parametrize("outside", [False, True], ids=["inside", "external"])
+def test_a_program_without_the_weights_of_its_model_is_doubted(
+    mxr: Host, model: Path, tmp_path: Path, outside: bool
+) -> None:
+    """The model was trained again: the graph, the names and the sizes are those of the program, the weights are not."""
+    size, numbers = 128 << 10, random.Random(31)
+    program = write_program(tmp_path / "old.mxr", weights=3, size=size, seed=31)
+    weights = [numbers.randbytes(size) for _ in range(3)]
+    graph = model.read_bytes()
+
+    def trained(values: list[bytes]) -> None:
+        tensors = [
+            onnx.TensorProto(name=f"w{at}", data_type=onnx.TensorProto.FLOAT, dims=[size // 4], raw_data=value)
+            for at, value in enumerate(values)
+        ]
+        if outside:
+            (tmp_path / "w.bin").write_bytes(bytes(4096) + b"".join(values))
+            for at, each in enumerate(tensors):
+                each.ClearField("raw_data")
+                each.data_location = onnx.TensorProto.EXTERNAL
+                words = {"location": "w.bin", "offset": str(4096 + at * size), "length": str(size)}
+                each.external_data.extend(onnx.StringStringEntryProto(key=key, value=words[key]) for key in words)
+        model.write_bytes(graph + onnx.ModelProto(graph=onnx.GraphProto(initializer=tensors)).SerializeToString())
+
+    words = ("push", program, "--model", model, "--kind", "ref", "--for", "python", "--json")
+    trained(weights)
+    assert not [each for each in mxr(*words).json["warnings"] if "weights" in each]
+    # One that stayed is no proof, but enough to say nothing.
+    trained([bytes(size), bytes([1]) * size, weights[2]])
+    assert not [each for each in mxr(*words).json["warnings"] if "weights" in each]
+    trained([bytes([at]) * size for at in range(3)])
+    (warning,) = [each for each in mxr(*words).json["warnings"] if "weights" in each]
+    assert f"none of the 3 weights of {model.name}" in warning
+    shown = mxr("show", mxr(*words).json["id"], "--json").json
+    assert warning in shown["provenance"]["warnings"]

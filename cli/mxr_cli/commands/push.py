@@ -63,7 +63,7 @@ def push(
 
     The weights are in a program. Bytes that are published for another model are therefore refused (exit code 6), and so
     is a program that mxr placed in the folder for another model than the ONNX file that lies there now; --also-for says
-    that it is meant.
+    that it is meant. A warning says if the program holds none of the weights of an fp32 model.
 
     With a FOLDER, publish every program below it, each with the model beside it: model.onnx for model.mxr, and also for
     model_b8.mxr, as AMD Inference Server names it. The options apply to all of them. Programs that cannot be published
@@ -105,8 +105,9 @@ def _publish(
     labels = label(options, subject, description)
     provenance: dict[str, Any] = {"tool": "mxr push"} | ({"warnings": list(labels.warnings)} if labels.warnings else {})
     progress = transfer_progress("pushing")
-    artifact = publish(file, subject, labels, session.client(), provenance, progress, intent)
-    return artifact, list(dict.fromkeys([*labels.warnings, *(artifact.description or {}).get("warnings", ())]))
+    doubts: list[str] = []
+    artifact = publish(file, subject, labels, session.client(), provenance, progress, intent, doubts.append)
+    return artifact, list(dict.fromkeys([*labels.warnings, *doubts, *(artifact.description or {}).get("warnings", ())]))
 
 
 def _push_folder(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, field, replace
+from functools import lru_cache
 from typing import Any
 
 from mxr.errors import UsageError
@@ -170,15 +171,19 @@ class Request:
     @property
     def related(self) -> Mapping[str, RelatedKey]:
         """The keys whose programs can serve, by digest: its own first."""
-        keys = [each for each in (self.key, self.key.generic()) if each is not None]
-        if self.constraints.other_rocm:
-            releases = other_releases(self.key.vendor, self.key.rocm)
-            keys += [replace(key, rocm=rocm) for key in keys for rocm in releases]
-        return {key.digest: RelatedKey(self.key, key) for key in keys}
+        return _related(self.key, other_rocm=self.constraints.other_rocm)
 
     def to_json(self) -> dict[str, Any]:
         """Return `{"key": {...}, "constraints": {...}}` with all fields, `real_arch` only if it is set."""
         return {"key": self.key.to_json(), "constraints": self.constraints.to_json()}
+
+
+@lru_cache(maxsize=16)
+def _related(asked: Key, *, other_rocm: bool) -> Mapping[str, RelatedKey]:
+    keys = [each for each in (asked, asked.generic()) if each is not None]
+    if other_rocm:
+        keys += [replace(key, rocm=rocm) for key in keys for rocm in other_releases(asked.vendor, asked.rocm)]
+    return {key.digest: RelatedKey(asked, key) for key in keys}
 
 
 def _without_none(document: dict[str, Any]) -> dict[str, Any]:

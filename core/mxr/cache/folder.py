@@ -310,16 +310,20 @@ class CacheFolder:
         message = (
             f"Other users can write to {path} (mode {stat.S_IMODE(status.st_mode):04o}). Nothing was read from it."
         )
+        fixed = (
+            f"If the mode does not change, the file system of {disk.mount_point(path)} has fixed modes and cannot "
+            f"hold a cache. {_another_folder()}"
+        )
         if own:
             return NotAllowedError(
                 f"{path} is open to other users (mode {stat.S_IMODE(status.st_mode):04o}). Nothing was read from it.",
-                hint=f"{MENDABLE}rm -r {shell_quoted(path)}`. If the mode does not change, the file system of "
-                f"{disk.mount_point(path)} has fixed modes and cannot hold a cache. {_another_folder()}",
+                hint=f"{MENDABLE}rm -r {shell_quoted(path)}`. {fixed}",
             )
         if status.st_mode & stat.S_ISVTX or status.st_uid != self._user:
             return NotAllowedError(message, hint=_another_folder())
         return NotAllowedError(
-            message, hint=f"{MENDABLE}chmod go-w {shell_quoted(path)}`. What others put there is not used afterwards."
+            message,
+            hint=f"{MENDABLE}chmod go-w {shell_quoted(path)}`. What others put there is not used afterwards. {fixed}",
         )
 
     def _check_path(self) -> None:

@@ -17,11 +17,18 @@ from mxr.client import transfer
 from mxr.client.registry import Client
 from mxr.errors import MismatchError, UsageError
 from mxr.onnxfile import OnnxModel, read_model
+from mxr.onnxfile.weights import weight_digests
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.request import calibration
 from mxr.request.builder import RequestOptions
 from mxr.request.model import ModelReference
 from mxr.util import disk
+
+LEAST_WEIGHT = 64 << 10
+"""Bytes from which a weight is a blob of its own, see `mxr.program.cuts`."""
+
+LEAST_WEIGHTS = 2
+"""Weights that are compared at least."""
 
 Watch = Callable[[int], transfer.Progress]
 
@@ -194,13 +201,17 @@ def push(
     provenance: Mapping[str, Any],
     watch: Watch,
     intent: artifact_protocol.PublicationIntent | None = None,
+    warn: Callable[[str], None] = lambda _: None,
 ) -> artifact_protocol.Artifact:
     """Upload the blobs of the program at `path` that the registry lacks, and publish it under its label.
 
-    After an interruption, call it again. Raises `UnreachableError`, and `MismatchError`, `ConflictError` or
-    `NotAllowedError` as the registry answers.
+    `warn` is called with a doubt about the weights in the program. After an interruption, call it again. Raises
+    `UnreachableError`, and `MismatchError`, `ConflictError` or `NotAllowedError` as the registry answers.
     """
     file = cut(path, "model.mxr")
+    if doubt := other_weights(file, found.key, subject):
+        warn(doubt)
+        provenance = {**provenance, "warnings": [*provenance.get("warnings", ()), doubt]}
     publication = artifact_protocol.Publish(
         key=found.key,
         manifest=Manifest((file,)),
@@ -211,6 +222,25 @@ def push(
     )
     return transfer.upload_and_publish(
         lambda: transfer.upload(client, path, file, watch(file.size)), lambda: client.publish(publication)
+    )
+
+
+def other_weights(file: File, key: Key, subject: ModelReference) -> str:
+    """Return a sentence if a program has weights as large as those of the model, and none of them; else nothing.
+
+    It is a doubt and no proof: MIGraphX folds constants into weights, and changes their layouts. But it rarely changes
+    all of them in fp32, while a model that was replaced by a newer one of the same graph has none left.
+    """
+    if key.precision or subject.path is None:
+        return ""
+    sizes = {blob.size for blob in file.blobs if blob.size >= LEAST_WEIGHT}
+    with disk.faults(subject.path, "read"):
+        weights = weight_digests(subject.path, dict(subject.external), sizes) if sizes else []
+    if len(weights) < LEAST_WEIGHTS or {blob.sha256 for blob in file.blobs}.intersection(weights):
+        return ""
+    return (
+        f"the program holds none of the {len(weights)} weights of {subject.path.name} for which it has one of the same "
+        "size: check that it was compiled from this model, and not from an older one of the same graph"
     )
 
 

@@ -5,7 +5,8 @@ Source: protobuf.dev, "Encoding".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ def varint_of(number: int) -> int:
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    if at + 1 < end and data[at] > 127 and data[at + 1] < 128:  # such as the size of a node
+        return data[at] & 127 | data[at + 1] << 7, at + 2
     value = shift = 0
     while at < end and shift < 70:
         byte = data[at]
@@ -85,10 +88,11 @@ def fields(data: Bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
         yield tag, start + base, at + base
 
 
-def merged(data: Bytes, spans: Iterable[Span]) -> Iterator[tuple[int, int, int]]:
-    """Yield the fields of a message in several spans. Protobuf merges the occurrences of a repeated message field."""
-    for start, stop in spans:
-        yield from fields(data, start, stop)
+def merged(data: Bytes, spans: Sequence[Span]) -> Iterator[tuple[int, int, int]]:
+    """Return the fields of a message in several spans. Protobuf merges the occurrences of a repeated message field."""
+    if len(spans) == 1:  # as almost always: a generator less for each message
+        return fields(data, *spans[0])
+    return chain.from_iterable(fields(data, start, stop) for start, stop in spans)
 
 
 def text(data: Bytes, start: int, stop: int) -> str:
@@ -99,7 +103,7 @@ def text(data: Bytes, start: int, stop: int) -> str:
         raise MalformedProtobuf("It contains a name that is not UTF-8") from None
 
 
-def text_of(data: Bytes, spans: Iterable[Span], number: int) -> str:
+def text_of(data: Bytes, spans: Sequence[Span], number: int) -> str:
     """Return the string field `number` of a message, empty if there is none; the last one counts."""
     last, wanted = None, message(number)
     for tag, start, stop in merged(data, spans):
@@ -108,7 +112,7 @@ def text_of(data: Bytes, spans: Iterable[Span], number: int) -> str:
     return "" if last is None else text(data, *last)
 
 
-def parts_of(data: Bytes, spans: Iterable[Span], number: int) -> list[Span]:
+def parts_of(data: Bytes, spans: Sequence[Span], number: int) -> list[Span]:
     """Return the spans of a message field that protobuf merges. Raises `MalformedProtobuf` for too many."""
     found: list[Span] = []
     for tag, start, stop in merged(data, spans):

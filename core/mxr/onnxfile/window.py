@@ -26,7 +26,7 @@ KEPT = 16 << 20
 FILE_SIZE = 1 << 12
 """Bytes of a window of a file: the heads of tensors are far apart, and reading what lies between costs more."""
 
-WHOLE = 1 << 24
+WHOLE = 1 << 26
 """Bytes up to which a file is read whole."""
 
 

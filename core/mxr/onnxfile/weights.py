@@ -10,7 +10,7 @@ from pathlib import Path
 from mxr.util.hashing import read_chunks, sha256_chunks
 
 from .external import EXTERNAL_DATA
-from .protobuf import Bytes, Span, fields, message, text_of
+from .protobuf import Bytes, MalformedProtobuf, Span, fields, message, text_of
 from .window import opened
 
 MOST = 256 << 20
@@ -25,7 +25,13 @@ def weight_digests(model: Path, external: Mapping[str, Path], sizes: Collection[
     `external`: the files of the external data by location. The model was read before. Raises `OSError`, and
     `TemporaryError` for a file that changes meanwhile.
     """
-    found: list[str] = []
+    try:
+        return list(_digests(model, external, sizes))
+    except (MalformedProtobuf, KeyError, ValueError):
+        return []  # another file was put there since: nothing can be said of its weights
+
+
+def _digests(model: Path, external: Mapping[str, Path], sizes: Collection[int]) -> Iterator[str]:
     left = MOST
     with opened(model) as data:
         for tensor in _initializers(data):
@@ -38,14 +44,13 @@ def weight_digests(model: Path, external: Mapping[str, Path], sizes: Collection[
                 digest = sha256()
                 for at in range(*raw, PIECE):
                     digest.update(data[at : min(at + PIECE, raw[1])])
-                found.append(digest.hexdigest())
+                yield digest.hexdigest()
                 continue
             descriptor = os.open(external[outside[0]], os.O_RDONLY | os.O_CLOEXEC)
             try:
-                found.append(sha256_chunks(read_chunks(descriptor, outside[1], size)))
+                yield sha256_chunks(read_chunks(descriptor, outside[1], size))
             finally:
                 os.close(descriptor)
-    return found
 
 
 def _initializers(data: Bytes) -> Iterator[Span]:

@@ -81,7 +81,7 @@ def opened(path: Path) -> Iterator[Bytes]:
     Raises `OSError`, and `TemporaryError` for a file that changes until the end of the block, or that its file system
     fails to read.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         before = os.fstat(descriptor)
 

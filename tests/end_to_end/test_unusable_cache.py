@@ -131,10 +131,10 @@ def test_a_full_cache_disk(mxr: Host, model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("consumer", ["triton", "amdinfer"])
-def test_layouts_and_sets_and_locks(
+def test_layouts_and_locks(
     pod: Host, mxr: Host, model: Path, published: object, tmp_path: Path, gpu: tuple[str, ...], consumer: str
 ) -> None:
-    """Every way of `-o`: the layout of a consumer, several batch sizes, and a lock."""
+    """More ways of `-o`: the layout of a consumer, a plain file of another folder, and a lock."""
     models = volume(tmp_path / "models", 0o777)
     words = (model, *gpu[:-2])
     layout = pod("fetch", *words, "--for", consumer, "-o", f"{models}/{consumer}/", "--json", through=AS_USER).json

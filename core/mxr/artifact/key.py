@@ -222,8 +222,11 @@ class Key:
 
 
 SEPARATE_MAJOR = 10
-"""The first major release of ROCm whose MIGraphX is released apart from the core, and made to run on its later minor
-releases. Source: rocm.docs.amd.com, the ROCm 10 release notes and the compatibility of its extras."""
+"""The first major release of ROCm whose MIGraphX is released apart from the core.
+
+Source: rocm.docs.amd.com, AI ecosystem. That a minor release runs what was built for another one is AMD's intent and no
+tested fact: it must be allowed.
+"""
 
 MINORS = range(32)
 """The minor releases that are looked for. ROCm 7 had fourteen."""

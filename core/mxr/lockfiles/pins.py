@@ -78,7 +78,7 @@ class LockFinding:
 def pin_request(request: Request, consumer: str, subject: ModelReference, client: Client, base: Path) -> LockEntry:
     """Pin a request to the artifact that the registry resolves it to now; `base` is the folder of the lock.
 
-    Raises `NoSuchArtifactError` with the nearest artifacts.
+    Raises `NoSuchArtifactError` with the nearest artifacts, and `UsageError` for a name that is not UTF-8.
     """
     artifact = fetch_workflow.resolve(request, client).artifact
     if artifact.digest != request.key.digest:
@@ -87,6 +87,13 @@ def pin_request(request: Request, consumer: str, subject: ModelReference, client
     model = subject.model
     if subject.path is not None:
         model = Path(os.path.relpath(subject.path.absolute(), base.absolute())).as_posix()
+        try:
+            model.encode()
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"The name {model} is not UTF-8, so that no lock can hold it.",
+                hint=f"Rename the model, or lock it by its identity: `mxr lock {subject.model}`.",
+            ) from None
     return LockEntry(model, consumer, request, artifact.id, artifact.sha256)
 
 

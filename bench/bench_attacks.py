@@ -210,7 +210,7 @@ def main() -> None:
             body = publish_example(server)
             ids = submit_jobs(folder / "data", folder / "fill", given.jobs)
             server.get_range = lambda blob: server.request(  # type: ignore[attr-defined]
-                "GET", f"/v1/blobs/{blob}", None, {"range": "bytes=" + " " * 60_000 + "x"}, preload_content=False
+                "GET", f"/v1/blobs/{blob}", None, {"range": "bytes=" + " " * 30_000 + "x"}, preload_content=False
             ).close()
             attackers = attack(server, ids, given.downloads, given.watches)
             try:

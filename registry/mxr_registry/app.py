@@ -76,6 +76,7 @@ def create_app(settings: RegistrySettings, local_tokens: Mapping[str, str] | Non
         description="Artifact registry and compile queue for MIGraphX programs, matched to GPU and software versions.",
         version="1",
         docs_url=None,
+        openapi_url=None,
         redoc_url=None,
         redirect_slashes=False,
     )

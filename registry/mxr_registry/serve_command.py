@@ -9,8 +9,9 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,11 @@ from mxr_registry.config.settings import RegistrySettings, check_served
 from .command_options import database, read_values, settings_options
 
 if TYPE_CHECKING:
+    import asyncio
+
     import uvicorn
 
+    from .server.connections import BoundedConnections
     from .server.tls import ServerCertificate
 
 GRACEFUL = 3
@@ -186,17 +190,18 @@ def _raise_descriptors() -> int:
     return most
 
 
-def _uvicorn_config(settings: RegistrySettings, app: Any, certificate: ServerCertificate | None) -> uvicorn.Config:
+def _uvicorn_config(
+    settings: RegistrySettings, app: Any, accept: Callable[..., asyncio.BaseProtocol]
+) -> uvicorn.Config:
     import uvicorn
-
-    from .server.connections import bounded_protocol, connection_limit
 
     if settings.verbose:
         logging.getLogger("uvicorn.access").setLevel(logging.INFO)
     return uvicorn.Config(
         app,
         loop="uvloop",
-        http=bounded_protocol(settings.limits, connection_limit(settings.limits.connections, _raise_descriptors())),
+        # uvicorn calls it as it would a class.
+        http=accept,  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         proxy_headers=bool(settings.trusted_proxies),
@@ -207,7 +212,6 @@ def _uvicorn_config(settings: RegistrySettings, app: Any, certificate: ServerCer
         timeout_graceful_shutdown=GRACEFUL,
         server_header=False,
         date_header=False,
-        ssl_context_factory=None if certificate is None else lambda *_: certificate.context,
     )
 
 
@@ -220,11 +224,16 @@ def _serve(
     from mxr_registry.maintenance.sweep import sweep_regularly
 
     from .app import Served, create_app
+    from .server.connections import AcceptedConnection, BoundedConnections, connection_limit
 
     app = create_app(settings, tokens)
     # A connection that stays open from the start: `mxr-registry move` detects by it that this database is served.
     app.state.services.db.open_connection()
-    server = _server(_uvicorn_config(settings, Served(app), certificate), app, listener, settings.where)
+    most = connection_limit(settings.limits.connections, _raise_descriptors())
+    bounds = BoundedConnections(settings.limits, most)
+    accept = partial(AcceptedConnection, bounds, None if certificate is None else certificate.context)
+    scheme = "http" if certificate is None else "https"
+    server = _server(_uvicorn_config(settings, Served(app), accept), app, bounds, listener, scheme)
 
     def stop(_number: int, _frame: Any) -> None:
         server.should_exit = True
@@ -244,7 +253,9 @@ def _serve(
     app.state.services.db.close()
 
 
-def _server(config: uvicorn.Config, app: Any, listener: socket.socket, where: str) -> uvicorn.Server:
+def _server(
+    config: uvicorn.Config, app: Any, bounds: BoundedConnections, listener: socket.socket, scheme: str
+) -> uvicorn.Server:
     """Return the server, which extends leases before it listens, and ends long polls before it shuts down."""
     import uvicorn
 
@@ -265,13 +276,14 @@ def _server(config: uvicorn.Config, app: Any, listener: socket.socket, where: st
             if self.started:
                 host, port = listener.getsockname()[:2]
                 shown = f"[{host}]" if ":" in host else host
-                scheme = "https" if config.is_ssl else "http"
+                where = app.state.services.settings.where
                 write_line(f"mxr-registry: listening on {scheme}://{shown}:{port} ({where})")
                 tell_ready(os.environ)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             # End all long polls at once; otherwise they would delay the shutdown.
             app.state.notifier.close()
+            bounds.end_handshakes()
             await super().shutdown(sockets)
 
     return Server(config)

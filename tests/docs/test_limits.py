@@ -21,8 +21,9 @@ from mxr_registry.routes.bodies import FREE_VALUES, LARGE, SMALL, VALUE
 from mxr_registry.routes.threads import RESOLVES, SHARED
 from mxr_registry.routes.upload_slots import MAX_BUFFERED_BYTES
 from mxr_registry.server.body_memory import FREE as BODY_FREE
-from mxr_registry.server.connections import MAX_HEADER, MIN_RATE
+from mxr_registry.server.connections import BODY_READ, MAX_FIELDS, MAX_HEADER, MAX_PIPELINED, MIN_RATE
 from mxr_registry.server.reply_memory import LISTS_AT_ONCE
+from mxr_registry.server.request_guard import MAX_URL
 from mxr_registry.storage.file_digests import MAX_CHAINS
 from mxr_registry.storage.objects import MAX_CHECKED
 from mxr_registry.storage.recent_heads import MAX_HELD
@@ -33,7 +34,9 @@ SECURITY = (ROOT / "docs" / "security.md").read_text()
 
 DEFAULTS = RequestLimits()
 STATED = {
-    f"at most {MAX_HEADER >> 10} KiB, complete within {DEFAULTS.header_seconds:g} seconds",
+    f"at most {MAX_URL >> 10} KiB each",
+    f"at most {MAX_PIPELINED} | the connection ends |",
+    f"at most {MAX_HEADER >> 10} KiB and {MAX_FIELDS} fields, complete within {DEFAULTS.header_seconds:g} seconds",
     f"no pause of {DEFAULTS.idle_seconds:g} seconds, and at least {MIN_RATE:g} bytes per second",
     f"{DEFAULTS.body >> 20} MiB; nested at most {codec.MAX_DEPTH} deep",
     f"| blob | {DEFAULTS.blob >> 30} GiB; ",
@@ -71,7 +74,7 @@ def test_the_limits_of_requests_are_those_of_the_code() -> None:
 
 
 KIB, MIB = 1 << 10, 1 << 20
-CONNECTION = MAX_HEADER + BODY_FREE + 40 * KIB
+CONNECTION = MAX_HEADER + BODY_FREE + BODY_READ + 40 * KIB
 PAGE_COPIES = 3
 
 

@@ -13,6 +13,7 @@ from harness.scale import crowd
 from harness.waiting import until
 from registry.raw_connection import RawConnection, upload
 from registry.registry_client import ref_key
+from registry.test_bounded import memory_of
 
 SHORT = "[limits]\nheader_seconds = 0.5\nidle_seconds = 0.5\n"
 
@@ -83,6 +84,51 @@ def test_a_header_without_end_is_too_large(server: Any) -> None:
                 line.send(b"x: " + b"y" * 10_000 + b"\r\n")
         assert line.rest()[:12] in (b"HTTP/1.1 431", b"")
     assert server.call("GET", "/healthz")[0] == 200
+
+
+@pytest.mark.parametrize("ends", [b"\r\n", b""])
+def test_a_header_of_many_fields_is_refused(server: Any, ends: bytes) -> None:
+    begin = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"
+    with RawConnection(server.port) as line:
+        line.send(begin + b"a:\r\n" * 99 + b"\r\n")
+        assert line.status() == 200
+    with RawConnection(server.port) as line:
+        line.send(begin + b"a:\r\n" * 7_000 + ends)
+        found, error = line.error()
+        assert found == 431 and "more than 100 fields" in error["detail"]
+
+
+def test_a_trailer_has_the_limits_of_a_header(server: Any) -> None:
+    lines = ("POST /v1/resolve HTTP/1.1", "host: localhost", "content-type: application/json")
+    for trailer in (b"a:\r\n" * 7_000, b"a: " + b"x" * 1_000_000):
+        with RawConnection(server.port, *lines, "transfer-encoding: chunked") as line:
+            line.send(b"1\r\n{\r\n0\r\n")
+            with contextlib.suppress(OSError):
+                line.send(trailer)
+            assert line.rest()[:12] in (b"HTTP/1.1 431", b"")
+    assert server.call("GET", "/healthz")[0] == 200
+
+
+def test_a_few_requests_may_wait_for_an_earlier_one(server: Any) -> None:
+    with RawConnection(server.port) as line:
+        begin = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"
+        line.send((begin + b"\r\n") * 8 + begin + b"connection: close\r\n\r\n")
+        assert line.rest().count(b"HTTP/1.1 200") == 9
+
+
+def test_a_train_of_requests_ends_its_connection(server: Any) -> None:
+    """20 connections took 380 MiB, and stopped everything for 7 s."""
+    train = b"GET / HTTP/1.1\r\n\r\n" * 14_000
+    before = memory_of(server.process.pid, "VmHWM")
+    lines = [RawConnection(server.port) for _ in range(20)]
+    for line in lines:
+        with contextlib.suppress(OSError):
+            line.send(train)
+    assert server.call("GET", "/healthz")[0] == 200
+    for line in lines:
+        assert line.rest().count(b"HTTP/1.1 ") <= 1
+        line.close()
+    assert memory_of(server.process.pid, "VmHWM") - before < 40, "a read of 256 KiB for each, and little more"
 
 
 def test_a_refused_body_is_not_read_for_long(short: Any) -> None:

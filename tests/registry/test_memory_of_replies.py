@@ -155,3 +155,20 @@ def test_downloads_that_nobody_reads_take_little_memory(server: RegistryUnderTes
         assert server.get("/healthz").status == 200
         assert memory_of(server.process.pid, "VmRSS") - before < 160
         assert len(server.get(f"/v1/blobs/{name}").data) == 32 * MIB
+
+
+def test_the_public_page_takes_no_memory_of_callers_with_tokens(start: Any) -> None:
+    server = start(config="[limits]\nreply_memory = 2097152\n")
+    for number in range(20):
+        key = {"model": f"sha256:{number:064x}", "kind": "ref", "migraphx": "2.16", "inputs": {"x" * 26_000: [1]}}
+        server.call("POST", "/v1/resolve", {"key": key})
+    names = ("/docs/swagger-ui-bundle.js", "/openapi.json")
+    with contextlib.ExitStack() as stack:
+        for number in range(20):
+            line = stack.enter_context(socket.socket())
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            line.connect(("127.0.0.1", server.port))
+            line.sendall(f"GET {names[number % 2]} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode() * 4)
+        for _ in range(3):
+            status, found = server.call("GET", "/v1/misses")
+            assert status == 200 and len(found["items"]) == 20

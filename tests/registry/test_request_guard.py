@@ -51,7 +51,15 @@ def test_a_foreign_host_is_refused_everywhere(port: int, path: str) -> None:
 
 
 def test_a_long_host_is_refused(port: int) -> None:
-    assert status(port, "GET /healthz HTTP/1.1", "host: " + "a" * 60_000) == 403
+    assert status(port, "GET /healthz HTTP/1.1", "host: " + "a" * 30_000) == 403
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/v1/artifacts", "/openapi.json", "/docs", "/nothing"])
+def test_a_long_query_is_refused_on_every_route(port: int, path: str) -> None:
+    for url in (f"{path}?{'a&' * 2_500}", f"{path}/{'a' * 5_000}"):
+        with RawConnection(port, f"GET {url} HTTP/1.1", "host: localhost") as line:
+            found, error = line.error()
+        assert found == 414 and "exceeds 4096 bytes" in error["detail"]
 
 
 def test_exactly_one_host(port: int) -> None:

@@ -123,6 +123,32 @@ def test_who_does_not_begin_the_handshake_stops_nobody(served: Any) -> None:
     assert served.log.stat().st_size - size < 1000
 
 
+def test_connections_count_before_their_handshake(start: Callable[..., Any], tmp_path: Path) -> None:
+    """2,100 of them took all descriptors of a registry with 896 connections, for 60 s."""
+    pem, key = write_certificate(tmp_path, "one")
+    server = start(
+        *("--tls-cert", str(pem), "--tls-key", str(key)), config="[limits]\nconnections = 8\nheader_seconds = 20\n"
+    )
+    server.http = urllib3.PoolManager(ca_certs=str(pem), headers=server.http.headers, timeout=60)
+    files = Path(f"/proc/{server.process.pid}/fd")
+    before = len(list(files.iterdir()))
+    silent = [socket.create_connection(("127.0.0.1", server.port), 60) for _ in range(100)]
+    assert server.ok("GET", "/v1/whoami")
+    until(lambda: len(list(files.iterdir())) < before + 20)
+    assert all(each.recv(1) == b"" for each in silent[:80])
+    for each in silent:
+        each.close()
+
+
+def test_a_handshake_has_half_the_time_of_a_header(start: Callable[..., Any], tmp_path: Path) -> None:
+    pem, key = write_certificate(tmp_path, "one")
+    server = start("--tls-cert", str(pem), "--tls-key", str(key), config="[limits]\nheader_seconds = 1\n")
+    with socket.create_connection(("127.0.0.1", server.port), 60) as silent:
+        assert silent.recv(1) == b""
+    with socket.create_connection(("127.0.0.1", server.port), 60):
+        assert server.stop() == 0, "a handshake delays no end"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

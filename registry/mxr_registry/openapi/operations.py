@@ -86,16 +86,17 @@ ERRORS: dict[int, str] = {
     408: "The request did not arrive in time.",
     409: "The request contradicts what the registry has.",
     413: "The body is too large.",
+    414: "The path or the query is too long.",
     415: "The body is neither JSON nor bytes, as this path takes them.",
     416: "The range is beyond the end of the file.",
     422: "The request, or a document in it, breaks a rule.",
     429: "This client has too much checked at the same time.",
-    431: "The header is too large.",
+    431: "The header is too large, or has too many fields.",
     500: "A bug in the registry, or damaged bytes in its store.",
     503: "A temporary failure.",
     507: "The disk is full.",
 }
-ALWAYS = (400, 403, 408, 413, 415, 422, 431, 500, 503)
+ALWAYS = (400, 403, 408, 413, 414, 415, 422, 431, 500, 503)
 WITH_TOKEN = (401,)
 WITH_BODY = (507,)
 

@@ -7,6 +7,7 @@ them).
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from importlib.resources import files
 
@@ -15,7 +16,7 @@ from fastapi import APIRouter, Request, Response
 from mxr.errors import NotFoundError
 from mxr.util.hashing import sha256_hex
 
-from .ranges import not_modified
+from .ranges import SharedResponse, not_modified
 
 router = APIRouter(include_in_schema=False)
 
@@ -38,6 +39,15 @@ HEADERS = {
 }
 
 
+@router.get("/openapi.json")
+def show_document(request: Request) -> Response:
+    """The OpenAPI document, encoded once."""
+    app = request.app
+    if not hasattr(app.state, "document"):
+        app.state.document = json.dumps(app.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
+    return SharedResponse(app.state.document, media_type="application/json")
+
+
 @router.get("/docs")
 def show_page(request: Request) -> Response:
     """The page. It names its files relative to itself, so that it works below any path of a proxy."""
@@ -55,7 +65,7 @@ def show_asset(name: str, request: Request) -> Response:
 def _reply(request: Request, name: str, media_type: str) -> Response:
     data, tag = _read(name)
     headers = {**HEADERS, "etag": tag}
-    return not_modified(request, tag) or Response(data, headers=headers, media_type=media_type)
+    return not_modified(request, tag) or SharedResponse(data, headers=headers, media_type=media_type)
 
 
 @cache

@@ -18,7 +18,7 @@ from mxr.errors import UsageError
 from mxr_registry.storage.store import ChunkSize
 
 from .deps import error_reply
-from .download_buffers import DownloadBuffers
+from .download_buffers import MIN_CHUNK, DownloadBuffers
 
 _GAP = r"[ \t]{0,8}"
 RANGE = re.compile(rf"bytes{_GAP}={_GAP}([0-9]{{0,18}}){_GAP}-{_GAP}([0-9]{{0,18}})", re.ASCII | re.IGNORECASE)
@@ -32,6 +32,20 @@ Chunks = Callable[[int, int, ChunkSize], Iterator[bytes]]
 
 Raises before the first chunk if they are damaged.
 """
+
+
+class SharedResponse(Response):
+    """A response with bytes that all clients share: each holds the pieces only that its connection has not taken.
+
+    It takes nothing of `reply_memory`, so that who needs no token stops nobody who has one.
+    """
+
+    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        """Send the response."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for at in range(0, len(self.body), MIN_CHUNK):
+            await send({"type": "http.response.body", "body": self.body[at : at + MIN_CHUNK], "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 class FileResponse(StreamingResponse):

@@ -1,8 +1,11 @@
-"""HTTP connections with deadlines: uvicorn's protocol, plus limits on clients that stop sending or receiving.
+"""HTTP connections with limits: uvicorn's protocol, for clients that send too much at once, stop sending or receiving.
 
 uvicorn limits only the pause between two requests. This protocol also closes a connection
 
-- if the header of a request is not complete `header_seconds` after it began, or exceeds `MAX_HEADER` bytes
+- if the header of a request is not complete `header_seconds` after it began, or exceeds `MAX_HEADER` bytes or
+  `MAX_FIELDS` fields
+- if it sends more than `MAX_PIPELINED` requests while an earlier one is answered
+- if it does not end a TLS handshake within half of `header_seconds`
 - if a body makes no progress for `idle_seconds`, or arrives more slowly than `MIN_RATE` for that long
 - if the client does not take the response for `idle_seconds`
 - if there are more than `connections`: of those that wait for bytes of their client, the one that has waited longest
@@ -13,17 +16,31 @@ A connection whose request waits in the registry (a long poll, a full store) is 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from http import HTTPStatus
-from typing import Any, ClassVar
+from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvloop.loop import SSLProtocol  # type: ignore[attr-defined]
 
 from mxr.errors import MEDIA_TYPE, MalformedError, MxrError, TemporaryError, UsageError
 from mxr_registry import request_id
 from mxr_registry.config.limits import RequestLimits
 
-MAX_HEADER = 64 << 10
-"""Maximum size of the request line and the header of a request, in bytes."""
+MAX_HEADER = 32 << 10
+"""Maximum size of the request line and the header of a request, in bytes; also of the trailer of a body."""
+
+MAX_FIELDS = 100
+"""Header fields of a request, and of those that wait behind it. Each is three objects: tiny ones take 25 times their
+bytes."""
+
+MAX_PIPELINED = 8
+"""Requests of one connection that wait behind another one. A client sends one at most: it can have a whole reply before
+the registry has noted its end."""
+
+HEADER_READ, BODY_READ = 16 << 10, 32 << 10
+"""Bytes of one read. What is wrong, and what has to wait, is found before more is read; the kernel keeps the rest."""
 
 MIN_RATE = 500.0
 """Bytes per second that a body has to reach on average."""
@@ -35,13 +52,24 @@ RESERVED = 256
 """File descriptors for everything but connections and uploads: database, inspections, downloads."""
 
 
+class _LimitError(Exception):
+    """A header exceeds a limit."""
+
+
+class _PipelineError(Exception):
+    """Too many requests wait behind another one."""
+
+
 class BoundedConnections:
     """The connections of one server that wait for their clients, and the timer that closes them."""
 
     def __init__(self, limits: RequestLimits, most: int) -> None:
         self.limits, self.most = limits, most
+        self.count = 0
+        # One for all: each read is parsed before the next one begins.
+        self.buffer = memoryview(bytearray(BODY_READ))
         # Ordered by the last bytes from the client, oldest first.
-        self.awaited: dict[BoundedProtocol, None] = {}
+        self.awaited: dict[BoundedProtocol | AcceptedConnection, None] = {}
         self.stalled: dict[BoundedProtocol, None] = {}
         self._interval = min(1.0, limits.header_seconds / 4, limits.idle_seconds / 4)
         self._timer: asyncio.TimerHandle | None = None
@@ -58,66 +86,183 @@ class BoundedConnections:
         if self.awaited or self.stalled:
             self.watch(loop)
 
-    def make_room(self, count: int) -> None:
+    def make_room(self) -> None:
         """Close the connections that have waited longest for their clients, if there are too many connections."""
-        for each in list(self.awaited)[: max(0, count - self.most)]:
+        for each in list(self.awaited)[: max(0, self.count - self.most)]:
             each.transport.abort()
+
+    def end_handshakes(self) -> None:
+        """Close the connections that have not sent a request because their TLS handshake has not ended."""
+        for each in list(self.awaited):
+            if isinstance(each, AcceptedConnection):
+                each.transport.abort()
+
+
+class AcceptedConnection(asyncio.BufferedProtocol):
+    """A connection from its first moment, so that it counts before its TLS handshake; then bytes for its protocol."""
+
+    def __init__(self, bounds: BoundedConnections, tls: ssl.SSLContext | None, **options: Any) -> None:
+        self._bounds, self._tls = bounds, tls
+        self._http = BoundedProtocol(bounds, **options)
+        self._deadline = 0.0
+        self._is_open = self._is_ready = False
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Count it, and begin the handshake if there is one; called again with the transport inside of TLS."""
+        self.transport = transport
+        if not self._is_open:
+            self._is_open = True
+            self._bounds.count += 1
+        if self._tls is None:
+            self._is_ready = True
+            self._http.connection_made(transport)
+        else:
+            tls, self._tls = self._tls, None
+            self._shake_hands(tls)
+        self._bounds.make_room()
+
+    def _shake_hands(self, tls: ssl.SSLContext) -> None:
+        """Put TLS between transport and protocol. `loop.start_tls` would come too late: bytes can be there already."""
+        loop = self._http.loop
+        self._deadline = loop.time() + self._bounds.limits.header_seconds / 2
+        self._bounds.awaited[self] = None
+        self._bounds.watch(loop)
+        ended: asyncio.Future[None] = loop.create_future()
+        ended.add_done_callback(self._end_handshake)
+        protocol = SSLProtocol(loop, self, tls, ended, server_side=True)
+        self.transport.set_protocol(protocol)
+        protocol.connection_made(self.transport)
+
+    def _end_handshake(self, ended: asyncio.Future[None]) -> None:
+        self._bounds.awaited.pop(self, None)
+        # A probe, a scan of ports, a client that does not trust the certificate: nothing to log.
+        if ended.cancelled() or ended.exception() is not None or not self._is_ready:
+            self.transport.abort()
+            self._forget()
+
+    def check_deadlines(self, moment: float) -> None:
+        """Close the connection if its handshake takes too long."""
+        if moment >= self._deadline:
+            self.transport.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return the memory of the next read."""
+        del sizehint
+        return self._bounds.buffer[: self._http.read_size]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Pass on what was read."""
+        self._http.data_received(self._bounds.buffer[:nbytes])
+
+    def pause_writing(self) -> None:
+        """Pass it on."""
+        self._http.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Pass it on."""
+        self._http.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._forget()
+        if self._is_ready:
+            self._http.connection_lost(exc)
+
+    def _forget(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._bounds.count -= 1
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection. `bounds` is that of its server; see `bounded_protocol`."""
+    """The requests of one connection. `bounds`: those of its server."""
 
-    bounds: ClassVar[BoundedConnections]
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, bounds: BoundedConnections, **options: Any) -> None:
+        super().__init__(**options)
+        self.bounds = bounds
         self._in_header = self._in_body = self._in_linger = False
-        self._header_size = 0
+        self._header_size = self._fields = 0
+        self._answered: Any = None
         self._deadline = self._write_deadline = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request."""
         super().connection_made(transport)
         self._begin_header()
-        self.bounds.make_room(len(self.connections))
         self.bounds.watch(self.loop)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self.bounds.awaited.pop(self, None)
         self.bounds.stalled.pop(self, None)
+        if self._answered is not None and not self._answered.response_complete:
+            # uvicorn tells it only to the latest request, and this one would write to a closed connection.
+            self._answered.disconnected = True
+            self._answered.message_event.set()
         super().connection_lost(exc)
 
-    def data_received(self, data: bytes) -> None:
-        """Move the deadline of a body, and refuse a header that is too long."""
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
+
+    @property
+    def read_size(self) -> int:
+        """Bytes of the next read."""
+        return BODY_READ if self._in_body else HEADER_READ
+
+    def data_received(self, data: bytes | memoryview) -> None:
+        """Parse what arrived, move the deadline of a body, and refuse what exceeds a limit."""
+        self._unset_keepalive_if_required()
         if self._in_body:
             self._extend(len(data))
-        else:
-            if not self._in_header:
-                self._begin_header()
-                self.bounds.watch(self.loop)
-            self._header_size += len(data)
-        super().data_received(data)
-        if self._in_header and self._header_size > MAX_HEADER:
-            self._refuse(431, UsageError(f"The header of the request exceeds {MAX_HEADER} bytes.", hint="Shorten it."))
+        elif not self._in_header:
+            self._begin_header()
+            self.bounds.watch(self.loop)
+        self._header_size += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass
+        except httptools.HttpParserError as problem:
+            self._refuse_unparsed(problem.__context__)
+        if self._header_size > MAX_HEADER:
+            self._refuse_unparsed(_LimitError(f"exceeds {MAX_HEADER} bytes"))
 
     def on_message_begin(self) -> None:
         """Note the begin of a request, which may follow another one in the same packet."""
         if not self._in_header:
             self._begin_header()
             self._header_size = 1
+        if self.cycle is None or self.cycle.response_complete:
+            self._fields = 0
         super().on_message_begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Count the fields, those of a trailer too. Raises `_LimitError`, which ends the parsing."""
+        super().on_header(name, value)
+        self._fields += 1
+        if self._fields > MAX_FIELDS:
+            raise _LimitError(f"has more than {MAX_FIELDS} fields")
+
     def on_headers_complete(self) -> None:
-        """Wait for the body."""
+        """Wait for the body. Raises `_PipelineError`, which ends the parsing."""
         self._in_header, self._in_body, self._in_linger = False, True, False
         self._header_size = 0
         self._deadline = self.loop.time() + self.bounds.limits.idle_seconds
         super().on_headers_complete()
+        if len(self.pipeline) > MAX_PIPELINED:
+            raise _PipelineError
+
+    def on_body(self, body: bytes) -> None:
+        """Note the progress of a body: what arrives without any counts as header, such as a trailer without end."""
+        self._header_size = 0
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Wait for nothing more."""
         self._in_header = self._in_body = False
+        self._header_size = 0
         self.bounds.awaited.pop(self, None)
         super().on_message_complete()
 
@@ -139,11 +284,6 @@ class BoundedProtocol(HttpToolsProtocol):
         """Note that the client takes the response again."""
         self.bounds.stalled.pop(self, None)
         super().resume_writing()
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP. `msg`: uvicorn's words, in place of which this error is sent."""
-        del msg
-        self._refuse(400, MalformedError("This is not an HTTP/1.1 request.", hint="Check what sends it."))
 
     def check_deadlines(self, moment: float) -> None:
         """Close the connection if a deadline has passed."""
@@ -174,6 +314,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self.bounds.awaited.pop(self, None)
         self.bounds.awaited[self] = None
 
+    def _refuse_unparsed(self, problem: BaseException | None) -> None:
+        if isinstance(problem, _PipelineError):
+            self.bounds.awaited.pop(self, None)
+            self.transport.abort()
+        elif isinstance(problem, _LimitError):
+            self._refuse(431, UsageError(f"The header of the request {problem}.", hint="Shorten it."))
+        else:
+            self._refuse(400, MalformedError("This is not an HTTP/1.1 request.", hint="Check what sends it."))
+
     def _refuse(self, status: int, error: MxrError) -> None:
         """Send the error, unless a response has begun, and close the connection."""
         self.bounds.awaited.pop(self, None)
@@ -196,11 +345,6 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.write(head.encode() + body)
         self.transport.close()
         self.loop.call_later(LINGER, self.transport.abort)
-
-
-def bounded_protocol(limits: RequestLimits, most: int) -> type[BoundedProtocol]:
-    """Return the protocol class of one server, with its own set of connections. `most`: see `connection_limit`."""
-    return type("ServedProtocol", (BoundedProtocol,), {"bounds": BoundedConnections(limits, most)})
 
 
 def connection_limit(wanted: int, descriptors: int) -> int:

@@ -1,4 +1,4 @@
-"""Refuses requests that a web page of another site can make a browser send, on every address.
+"""Refuses requests that a web page of another site can make a browser send, on every address, and long queries.
 
     Host            an IP address, `localhost`, or a name given with --allowed-host: a foreign name that resolves to
                     this address (DNS rebinding) is refused
@@ -25,6 +25,8 @@ AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[^\s\[\]:@/?#]+)(?::[0
 BODY_TYPES = ("application/json", "application/octet-stream")
 MAX_HOST = 300
 """Characters of a Host header: a name of 253 characters with a port, or an address with a zone."""
+MAX_URL = 4 << 10
+"""Bytes of a path, and of a query: FastAPI splits both before it looks for the token. 60 KB take 24 ms."""
 NAMES = (b"host", b"origin", b"content-type", b"content-length", b"transfer-encoding")
 BROWSER = b"sec-fetch-"
 
@@ -32,7 +34,7 @@ Headers = dict[bytes, list[str]]
 
 
 class RequestGuard:
-    """ASGI middleware that answers such requests with 403, 400 or 415. `allowed`: further names for `Host`."""
+    """ASGI middleware that answers such requests with 403, 400, 414 or 415. `allowed`: further names for `Host`."""
 
     def __init__(self, app: App, allowed: Collection[str] = ()) -> None:
         self.app = app
@@ -50,6 +52,8 @@ class RequestGuard:
             await send_error(send, error, status)
 
     def _refusal(self, scope: Scope) -> tuple[MxrError, int] | None:
+        if len(scope["query_string"]) > MAX_URL or len(scope["path"]) > MAX_URL:
+            return UsageError(f"The path or the query exceeds {MAX_URL} bytes.", hint="Shorten it."), 414
         headers: Headers = {}
         for name, value in scope["headers"]:
             if name in NAMES or name.startswith(BROWSER):

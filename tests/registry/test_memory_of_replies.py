@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import pytest
-from registry.registry_client import RegistryUnderTest
+from registry.registry_client import RegistryUnderTest, ref_key
 from registry.test_bounded import memory_of
 
 from mxr.util.hashing import CHUNK
@@ -160,8 +160,8 @@ def test_downloads_that_nobody_reads_take_little_memory(server: RegistryUnderTes
 def test_the_public_page_takes_no_memory_of_callers_with_tokens(start: Any) -> None:
     server = start(config="[limits]\nreply_memory = 2097152\n")
     for number in range(20):
-        key = {"model": f"sha256:{number:064x}", "kind": "ref", "migraphx": "2.16", "inputs": {"x" * 26_000: [1]}}
-        server.call("POST", "/v1/resolve", {"key": key})
+        key = ref_key(f"sha256:{number:064x}", inputs={"x" * 26_000: [1]})
+        server.error("POST", "/v1/resolve", {"key": key, "constraints": {}})
     names = ("/docs/swagger-ui-bundle.js", "/openapi.json")
     with contextlib.ExitStack() as stack:
         for number in range(20):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mxr.protocol.access import ADMIN, WORK
+from mxr.protocol.access import ADMIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,8 @@ class Caller:
 
     @property
     def owner(self) -> str | None:
-        """The principal to whose own objects it is restricted; None for an administrator."""
+        """The principal to whose own objects and jobs it is restricted; None for an administrator."""
         return None if self.is_admin else self.principal
-
-    @property
-    def viewer(self) -> str | None:
-        """The principal to whose jobs it is restricted; None for administrators and workers, who see all."""
-        return None if self.may((ADMIN, WORK)) else self.principal
 
     def may(self, scopes: Iterable[str]) -> bool:
         """Whether it has one of these scopes."""

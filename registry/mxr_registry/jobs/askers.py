@@ -40,3 +40,11 @@ def seen_by(viewer: str | None) -> tuple[Any, ...]:
     if viewer is None:
         return ()
     return (exists().where(JobAskerRow.job == JobRow.seq, JobAskerRow.principal == viewer),)
+
+
+def asked(session: Session, job: int, viewer: str | None) -> bool:
+    """Whether the viewer asked for this job."""
+    if viewer is None:
+        return True
+    row = JobAskerRow
+    return session.execute(select(row.job).where(row.job == job, row.principal == viewer)).first() is not None

@@ -19,21 +19,24 @@ from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.session import Session
 
-from . import estimates, failures, submission
+from . import askers, estimates, failures, submission
 from .live_capabilities import LiveCapabilities
 
 
-def survey(session: Session, rules: JobRules, namespace: str, wanted: Survey) -> str:
-    """Return the JSON of a `SurveyReply`. Raises `TooLargeError` as `LiveCapabilities.able` does."""
-    surveyor = _Surveyor(session, rules, namespace)
+def survey(session: Session, rules: JobRules, namespace: str, wanted: Survey, viewer: str | None = None) -> str:
+    """Return the JSON of a `SurveyReply`, with the open jobs that the viewer asked for; None: with all.
+
+    Raises `TooLargeError` as `LiveCapabilities.able` does.
+    """
+    surveyor = _Surveyor(session, rules, namespace, viewer)
     return canonical(encode(SurveyReply(tuple(surveyor.status_of(request) for request in wanted.requests))))
 
 
 class _Surveyor:
     """Determines the status of requests, and caches results that several requests share."""
 
-    def __init__(self, session: Session, rules: JobRules, namespace: str) -> None:
-        self._session, self._namespace = session, namespace
+    def __init__(self, session: Session, rules: JobRules, namespace: str, viewer: str | None) -> None:
+        self._session, self._namespace, self._viewer = session, namespace, viewer
         self._live = LiveCapabilities(session, rules, namespace)
         self._able: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
         self._estimates: dict[tuple[str, str | None], tuple[float | None, str | None]] = {}
@@ -56,6 +59,8 @@ class _Surveyor:
             terms = submission.terms_of(constraints)
             remembered = failures.remembered_for_all(self._session, self._namespace, digest, terms, able)
             failure = decode(JobFailure, json.loads(remembered.failure_json), lenient=True) if remembered else None
+        if job is not None and not askers.asked(self._session, job.seq, self._viewer):
+            job = None
         seconds, rests_on = self._estimate(request)
         return RequestStatus(
             job=job.id if job else None,

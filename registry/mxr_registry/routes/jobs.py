@@ -22,8 +22,8 @@ from fastapi.responses import StreamingResponse
 from mxr.artifact.timestamps import time_text
 from mxr.errors import NotAllowedError, UsageError
 from mxr.protocol import jobs as job_protocol
+from mxr.protocol.access import WORK
 from mxr.util.codec import HUGE, canonical
-from mxr_registry.access.caller import Caller
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.jobs import completion, lease_endings, leases, logs, submission, tracking, transitions
 from mxr_registry.jobs.notifications import JobNotifier
@@ -117,7 +117,7 @@ def list_jobs(request: Request, services: ServicesDep, caller: CallerDep) -> Res
     """One page of the jobs that the caller asked for; administrators see all. `state=open`: queued and running ones."""
     filters = tracking.JobFilters.read(request.query_params)
     with services.db.reading() as session:
-        return reply(tracking.list_jobs(session, caller.namespace, filters, caller.viewer))
+        return reply(tracking.list_jobs(session, caller.namespace, filters, caller.owner))
 
 
 @router.post(
@@ -168,14 +168,16 @@ async def show_job(
     """
     seconds, version = _number(request, "wait", MAX_WAIT), _number(request, "version", 2**53)
     sequence = notifier.sequence()
-    job = await run_in_threadpool(_show, services, rules, caller, id)
+    # A worker may look at any job whose id it has; whoever asks sees its own.
+    viewer = None if caller.may((WORK,)) else caller.owner
+    job = await run_in_threadpool(_show, services, rules, caller.namespace, id, viewer)
     known = job.version if version is None else version
     if not seconds or job.closed or job.version > known:
         return reply(job.text)
     async with notifier.subscribe([job.id], request.receive) as subscription:
         if sequence is None or notifier.sequence() != sequence:
             # A change between the read above and the subscription sent no event to it.
-            job = await run_in_threadpool(_show, services, rules, caller, job.id)
+            job = await run_in_threadpool(_show, services, rules, caller.namespace, job.id, viewer)
         deadline = asyncio.get_running_loop().time() + seconds
         while job.version <= known and not job.closed:
             if not await subscription.wait(deadline - asyncio.get_running_loop().time()):
@@ -184,13 +186,13 @@ async def show_job(
             job = subscription.document or job
     if job.state == job_protocol.QUEUED and job.version <= known and not subscription.disconnected:
         # The queue position and the available workers change without a new version of the job.
-        job = await run_in_threadpool(_show, services, rules, caller, job.id)
+        job = await run_in_threadpool(_show, services, rules, caller.namespace, job.id, viewer)
     return reply(job.text)
 
 
-def _show(services: Services, rules: JobRules, caller: Caller, id: str) -> tracking.JobDocument:
+def _show(services: Services, rules: JobRules, namespace: str, id: str, viewer: str | None) -> tracking.JobDocument:
     with services.db.reading() as session:
-        return tracking.show_job(session, rules, caller.namespace, id, caller.viewer)
+        return tracking.show_job(session, rules, namespace, id, viewer)
 
 
 def _number(request: Request, name: str, limit: float) -> float | None:
@@ -225,7 +227,7 @@ def show_log(id: JobId, request: Request, services: ServicesDep, caller: CallerD
     """The log from `offset` (bytes, default 0). The response header `mxr-log-next` is the offset to continue from."""
     offset = int(_number(request, "offset", 2**53) or 0)
     with services.db.reading() as session:
-        job = tracking.find_job(session, caller.namespace, id, caller.viewer)
+        job = tracking.find_job(session, caller.namespace, id, caller.owner)
         chunks = logs.read_log(session, job.seq, offset)
     next_offset = chunks[-1].next if chunks else max(offset, job.log_size)
     headers = {"mxr-log-next": str(next_offset), "mxr-job-state": job.state}
@@ -253,7 +255,7 @@ async def events(
     Send `Last-Event-ID` to resume an interrupted stream. `offset` is the log offset to start from; -1 sends only new
     log text.
     """
-    job = await run_in_threadpool(_show, services, rules, caller, id)
+    job = await run_in_threadpool(_show, services, rules, caller.namespace, id, caller.owner)
     stream = _stream(request, services, rules, notifier, job, _start_cursor(request, job))
     return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
 
@@ -330,7 +332,7 @@ def cancel(id: JobId, services: ServicesDep, caller: CallerDep, rules: JobRulesD
     A job for which others asked as well goes on for them, unless an administrator cancels it.
     """
     with transitions.job_transaction(services.db) as session:
-        job = tracking.cancel(session, rules, caller.namespace, id, caller.viewer)
+        job = tracking.cancel(session, rules, caller.namespace, id, caller.owner)
     notifier.notify()
     return reply(job.text)
 

@@ -36,7 +36,7 @@ def look(body: LargeBodyDep, services: ServicesDep, caller: CallerDep, rules: Jo
     """
     wanted = decode_body(surveys.Survey, body)
     with services.db.reading() as session:
-        return reply(survey.survey(session, rules, caller.namespace, wanted))
+        return reply(survey.survey(session, rules, caller.namespace, wanted, caller.owner))
 
 
 @router.post(
@@ -73,4 +73,4 @@ async def watch(
 
 def _changed(services: Services, caller: Caller, known: Mapping[str, int]) -> changed_jobs.WatchResult:
     with services.db.reading() as session:
-        return changed_jobs.changed(session, caller.namespace, known, caller.viewer)
+        return changed_jobs.changed(session, caller.namespace, known, caller.owner)

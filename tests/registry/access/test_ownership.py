@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -216,6 +217,14 @@ class TestAsk:
         failed = bob.ok("POST", "/v1/jobs", {"key": bad})
         assert failed["state"] == "failed" and bob("GET", f"/v1/jobs/{failed['id']}")[0] == 200
 
+    def test_it_hears_of_no_job_of_others_in_a_survey(self, principals: Principals, key: Any) -> None:
+        alice, bob = principals("alice", "ask"), principals("bob", "ask")
+        job = alice.ok("POST", "/v1/jobs", {"key": key})["id"]
+        requests = {"requests": [{"key": key, "constraints": {}}]}
+        assert alice.ok("POST", "/v1/survey", requests)["standings"][0]["job"] == job
+        found = bob.ok("POST", "/v1/survey", requests)["standings"][0]
+        assert (found.get("job"), found.get("state")) == (None, None)
+
     def test_it_reads_no_bytes(self, server: Any, principals: Principals, key: Any) -> None:
         alice = principals("alice", "ask")
         name = sha256(ONNX).hexdigest()
@@ -244,6 +253,47 @@ class TestBytes:
         key = parts.ref_key(model=server.register_model(), precision="int8", calibration=data)
         server.submit(key)
         assert server.request("GET", f"/v1/blobs/{data}", headers=work.header).data == b"calibration"
+
+
+SCOPES = ("fetch", "ask", "publish", "promote", "work", "metrics")
+
+
+@on_sqlite
+@pytest.mark.parametrize(("one", "other"), [*itertools.combinations(SCOPES, 2)])
+def test_two_scopes_allow_what_each_of_them_allows(
+    server: Any, principals: Principals, parts: Any, one: str, other: str
+) -> None:
+    """`ask,work` was an administrator of all jobs."""
+    model = server.register_model()
+    job = server.submit(parts.ref_key(model=model, env=marked(f"{one}-{other}")))
+    program = server.publish(GFX908, parts.gpu_key(), **FACTS)[1]["id"]
+    requests = {"requests": [{"key": job["request"]["key"], "constraints": {}}]}
+    reads: tuple[tuple[str, str, Any], ...] = (
+        *(("GET", f"/v1/jobs/{job['id']}{path}", None) for path in ("", "/log")),
+        *(
+            ("GET", f"/v1/{kind}", None)
+            for kind in ("jobs", "jobs?state=open", "artifacts", "models", "workers", "misses")
+        ),
+        *(("GET", f"/v1/blobs/{sha256(each).hexdigest()}?direct=no", None) for each in (GFX908, ONNX)),
+        ("POST", "/v1/jobs/watch", {"jobs": {job["id"]: 0}}),
+        ("POST", "/v1/survey", requests),
+        ("POST", f"/v1/jobs/{job['id']}/cancel", {}),
+        ("DELETE", f"/v1/artifacts/{program}", None),
+    )
+    both, first, second = principals("both", one, other), principals("first", one), principals("second", other)
+
+    def outcome(who: As, read: tuple[str, str, Any]) -> tuple[int, bool]:
+        """The status, and whether the reply names what is somebody else's job."""
+        method, path, body = read
+        reply = server.request(method, path, body, headers=who.header)
+        named = path != "/v1/jobs/watch" and job["id"] in reply.data.decode("latin-1")
+        return int(reply.status), reply.status < 300 and named
+
+    for read in reads:
+        alone = [outcome(first, read), outcome(second, read)]
+        status, named = outcome(both, read)
+        assert (status < 300) <= any(each[0] < 300 for each in alone), (read, status)
+        assert named <= any(each[1] for each in alone), read
 
 
 @on_sqlite

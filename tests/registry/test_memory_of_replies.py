@@ -157,6 +157,28 @@ def test_downloads_that_nobody_reads_take_little_memory(server: RegistryUnderTes
         assert len(server.get(f"/v1/blobs/{name}").data) == 32 * MIB
 
 
+def test_event_streams_that_nobody_reads_take_little_memory(start: Any) -> None:
+    """Each held 12.9 MiB: up to 512 KiB of log, as JSON, several times."""
+    server = start()
+    server.submit(ref_key(server.register_model()))
+    lease = server.claim(server.register_worker())
+    for _ in range(5):
+        server.heartbeat(lease, log="\x01" * (256 << 10))
+    with contextlib.ExitStack() as stack:
+        before = memory_of(server.process.pid, "VmRSS")
+        for _ in range(60):
+            line = stack.enter_context(socket.socket())
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            line.connect(("127.0.0.1", server.port))
+            token = "".join(f"{name}: {value}\r\n" for name, value in server.http.headers.items())
+            line.sendall(f"GET /v1/jobs/{lease['job']}/events HTTP/1.1\r\nhost: localhost\r\n{token}\r\n".encode())
+            assert line.recv(12, socket.MSG_PEEK) == b"HTTP/1.1 200"
+        server.ok("GET", "/v1/jobs")
+        assert (memory_of(server.process.pid, "VmHWM") - before) / 60 < 1.5
+    reply = server.request("GET", f"/v1/jobs/{lease['job']}/log")
+    assert reply.data.count(b"\x01") == 5 * (256 << 10)
+
+
 def test_the_public_page_takes_no_memory_of_callers_with_tokens(start: Any) -> None:
     server = start(config="[limits]\nreply_memory = 2097152\n")
     for number in range(20):

@@ -7,6 +7,7 @@ import re
 from paths import ROOT
 
 from mxr.artifact import limits
+from mxr.protocol.artifacts import FOLLOWS_HEADER, MAX_FOLLOWED
 from mxr.util import codec
 from mxr_registry.artifacts import catalog, resolution
 from mxr_registry.artifacts.refusals import MAX_REFUSALS
@@ -67,6 +68,12 @@ STATED = {
     f"registered workers | {limits.MAX_WORKERS:,} |",
     f"registered locks | {limits.MAX_LOCKS:,} |",
 }
+
+
+def test_the_header_that_names_blobs_passes_proxies() -> None:
+    """nginx refuses a field above 8 KiB, and the registry a header above `MAX_HEADER`."""
+    assert len(FOLLOWS_HEADER) + 4 + 65 * MAX_FOLLOWED < 8 << 10 < MAX_HEADER
+    assert f"after those of the chain, {MAX_FOLLOWED}\nentries at most" in API
 
 
 def test_the_limits_of_requests_are_those_of_the_code() -> None:

@@ -31,8 +31,8 @@ FOLLOWS_HEADER = "MXR-Follows"
 First a chain (`mxr.artifact.manifest.next_chain`), then the sha256 of each blob after those of the chain.
 """
 
-MAX_FOLLOWED = 500
-"""Entries of the header `MXR-Follows`."""
+MAX_FOLLOWED = 100
+"""Entries of the header `MXR-Follows`, so that it fits into the 8 KiB that nginx takes of one field."""
 
 REGISTRY_HEADER = "MXR-Registry"
 """The header of every reply: the UUID of the registry's database."""

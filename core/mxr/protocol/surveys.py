@@ -31,9 +31,9 @@ class RequestStatus:
     """The status of one request.
 
     `artifact`: the artifact that a resolve would choose, with its `match`. Without one: `job` is the open job that a
-    compile request would join, and `state` its state. `able`: a live worker or a declared pool can compile it.
-    `failure`: the cached failure that a compile request would return. `estimate`: seconds for the compile;
-    `estimate_from`: its basis. `problem`: why the request is ambiguous or invalid.
+    compile request would join, if the caller asked for it, and `state` its state. `able`: a live worker or a declared
+    pool can compile it. `failure`: the cached failure that a compile request would return. `estimate`: seconds for the
+    compile; `estimate_from`: its basis. `problem`: why the request is ambiguous or invalid.
     """
 
     artifact: str | None = None

@@ -18,7 +18,9 @@ class RequestLimits:
         least=1,
         most=10**6,
     )
-    header_seconds: float = setting(20.0, "Time for the header of a request.", unit=SECONDS, least=0.05, most=86_400)
+    header_seconds: float = setting(
+        20.0, "Time for the header of a request; a TLS handshake has half of it.", unit=SECONDS, least=0.05, most=86_400
+    )
     idle_seconds: float = setting(
         60.0,
         "Pause in a body or in taking a response after which the connection is closed; nothing is kept of such an "

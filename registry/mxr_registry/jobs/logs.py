@@ -74,7 +74,7 @@ def _split(text: str) -> Iterator[bytes]:
 
 
 def read_log(session: Session, seq: int, offset: int, limit: int | None = None) -> list[LogChunk]:
-    """Return what is kept of a log from an offset, in about `limit` bytes at most, be it less."""
+    """Return what is kept of a log from an offset, in about `limit` bytes or less."""
     row = JobLogRow
     query = select(row.start, row.size, row.data).where(row.job == seq, row.start + row.size > offset)
     chunks: list[LogChunk] = []

@@ -41,6 +41,7 @@ TABLES = (
     "jobs",
     "lock_artifacts",
     "model_blobs",
+    "uploads",
     "uses",
     "job_askers",
     "job_events",
@@ -68,6 +69,7 @@ def upgrade() -> None:
     _jobs()
     _lock_artifacts()
     _model_blobs()
+    _uploads()
     _uses()
     _job_askers()
     _job_events()
@@ -153,6 +155,23 @@ def _tombstones() -> None:
         _column("removed_at", sa.Double()),
         _column("removed_by", WORD),
         sa.PrimaryKeyConstraint("namespace", "id", name="pk_tombstones"),
+    )
+
+
+def _uploads() -> None:
+    op.create_table(
+        "uploads",
+        _column("namespace", NAMESPACE),
+        _column("sha256", HASH),
+        _column("principal", NAMESPACE),
+        _column("uploaded_at", sa.Double()),
+        sa.ForeignKeyConstraint(
+            ["namespace", "sha256"],
+            ["blobs.namespace", "blobs.sha256"],
+            name="fk_uploads_namespace_sha256_blobs",
+            ondelete="CASCADE",
+        ),
+        sa.PrimaryKeyConstraint("namespace", "sha256", "principal", name="pk_uploads"),
     )
 
 

@@ -1,7 +1,7 @@
 """Blobs: find missing ones, record uploads, and read the files that consist of them.
 
-The database records which namespace uploaded which blob. The store shares bytes between namespaces by sha256. A blob
-that only another namespace uploaded counts as missing, so the client has to send its bytes.
+The database records who uploaded which blob. The store shares bytes between namespaces by sha256. A blob that only
+others uploaded counts as missing, so that the client has to send its bytes: its sha256 is no secret.
 """
 
 from __future__ import annotations
@@ -27,23 +27,31 @@ MAX_REPORTED = 1_000
 """Maximum number of missing blobs in the details of an error."""
 
 
-def sizes(session: Session, namespace: str, names: Iterable[str]) -> dict[str, int]:
-    """Return the size in bytes of each of these blobs that has a row in the namespace."""
-    row = tables.BlobRow
+def sizes(session: Session, namespace: str, names: Iterable[str], uploader: str | None = None) -> dict[str, int]:
+    """Return the size in bytes of each of these blobs that has a row in the namespace.
+
+    `uploader`: the principal to whose uploads it is restricted; None for an administrator.
+    """
+    row, sent = tables.BlobRow, tables.UploadRow
     found: dict[str, int] = {}
     for batch in _batches(names):
         query = select(row.sha256, row.size).where(row.namespace == namespace, row.sha256.in_(batch))
+        if uploader is not None:
+            own = (sent.namespace == row.namespace, sent.sha256 == row.sha256, sent.principal == uploader)
+            query = query.where(select(sent.sha256).where(*own).exists())
         found |= {sha256: size for sha256, size in session.execute(query)}
     return found
 
 
-def missing(db: Database, store: Store, namespace: str, requested: Sequence[Blob]) -> tuple[str, ...]:
-    """Return the distinct sha256s of those blobs that are missing or incomplete.
+def missing(
+    db: Database, store: Store, namespace: str, uploader: str | None, requested: Sequence[Blob]
+) -> tuple[str, ...]:
+    """Return the distinct sha256s of those blobs that are missing, incomplete, or not uploaded by `uploader`.
 
     Restarts the grace period of the others, so that no sweep removes them before the client uses them.
     """
     with db.reading() as session:
-        rows = sizes(session, namespace, {blob.sha256 for blob in requested})
+        rows = sizes(session, namespace, {blob.sha256 for blob in requested}, uploader)
     stored = store.stats(rows)
     present = {blob.sha256 for blob in requested if rows.get(blob.sha256) == blob.size == stored.get(blob.sha256)}
     if present:
@@ -71,9 +79,17 @@ def has_row(db: Database, sha256: str) -> bool:
 
 
 def record_upload(
-    db: Database, store: Store, namespace: str, sha256: str, size: int, xxh3: str, *, had_row: bool = True
+    db: Database,
+    store: Store,
+    namespace: str,
+    principal: str,
+    sha256: str,
+    size: int,
+    xxh3: str,
+    *,
+    had_row: bool = True,
 ) -> None:
-    """Write the row of an uploaded blob, with the XXH3-128 of its bytes in hex.
+    """Write the row of a blob that a principal uploaded, with the XXH3-128 of its bytes in hex.
 
     `had_row`: whether there was a row before the upload (`has_row`). Raises `TemporaryError` if a sweep has removed its
     bytes since.
@@ -91,6 +107,8 @@ def record_upload(
             {"size": size, "created_at": moment, "touched_at": moment, "xxh3": xxh3},
             {"size": size, "touched_at": moment, "xxh3": xxh3},
         )
+        keys = {"namespace": namespace, "sha256": sha256, "principal": principal}
+        upsert(session, tables.UploadRow, keys, {"uploaded_at": moment}, {"uploaded_at": moment})
 
 
 def lock_name(sha256: str) -> str:
@@ -126,11 +144,14 @@ def _serves(session: Session, namespace: str, sha256: str, purpose: str) -> bool
     )
 
 
-def require_all(db: Database, store: Store, namespace: str, manifest: Manifest) -> None:
-    """Check that every blob of the manifest is present. Raises `NoSuchBlobError`, which lists the missing ones."""
+def require_all(db: Database, store: Store, namespace: str, uploader: str | None, manifest: Manifest) -> None:
+    """Check that every blob of the manifest is present, and was uploaded by `uploader` (None: by anybody).
+
+    Raises `NoSuchBlobError`, which lists the others.
+    """
     blobs = list(manifest.blobs())
     with db.reading() as session:
-        rows = sizes(session, namespace, (blob.sha256 for blob in blobs))
+        rows = sizes(session, namespace, (blob.sha256 for blob in blobs), uploader)
     stored = {name: size for name in rows if (size := store.known(name)) is not None}
     stored |= store.stats(name for name in rows if name not in stored)
     absent = [blob.sha256 for blob in blobs if not rows.get(blob.sha256) == blob.size == stored.get(blob.sha256)]
@@ -139,6 +160,7 @@ def require_all(db: Database, store: Store, namespace: str, manifest: Manifest) 
         raise NoSuchBlobError(
             f"{count} of this manifest {'is' if len(absent) == 1 else 'are'} missing in the registry: {absent[0]}"
             f"{'' if len(absent) == 1 else ' and others'}.",
+            hint="Upload its bytes (`PUT /v1/blobs/{sha256}`). Blobs that only others uploaded count as missing.",
             context={"missing": absent[:MAX_REPORTED]},
         )
 

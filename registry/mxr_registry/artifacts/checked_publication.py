@@ -23,6 +23,11 @@ class PublicationSource:
     worker: str | None = None
     admin: bool = False
 
+    @property
+    def uploader(self) -> str | None:
+        """The principal to whose uploads it is restricted; None for an administrator."""
+        return None if self.admin else self.created_by
+
 
 @dataclass(frozen=True, slots=True)
 class CheckedPublication:

@@ -19,6 +19,7 @@ from mxr.errors import DamagedError, NoSuchBlobError, NoSuchModelError
 from mxr.onnxfile import OnnxInput, OnnxModel, OutputDim, check_names
 from mxr.protocol.artifacts import RegisterModel, check_model
 from mxr.util.codec import canonical, encode, refuse
+from mxr_registry.access.caller import Caller
 from mxr_registry.database.paging import MAX_ROWS, PREFETCHED, cursor, page_json, read_cursor, read_page
 from mxr_registry.database.session import Database, Row, Session, now
 from mxr_registry.database.stored_object import StoredObject
@@ -38,8 +39,7 @@ def register_model(
     db: Database,
     store: Store,
     describe_model: DescribeModel,
-    namespace: str,
-    created_by: str,
+    caller: Caller,
     declared: RegisterModel,
 ) -> StoredObject:
     """Register a model with its bytes and return it. It is new if the registry did not have its bytes.
@@ -48,15 +48,16 @@ def register_model(
     `DamagedError` if the files are another model, or the ONNX file names other external data than the manifest. Call it
     for one model at a time.
     """
+    namespace = caller.namespace
     with db.reading() as session:
         row = _find(session, namespace, declared.identity)
     known = row is not None and row.complete and row.manifest_json == canonical(declared.manifest.to_json())
-    verify_identity(db, store, namespace, declared, read_bytes=not known)
+    verify_identity(db, store, caller, declared, read_bytes=not known)
     description = None
     if not known or row is None or row.graph is None or not _is_whole(json.loads(row.told_json or "{}")):
         description = describe_model(next(file for file in declared.manifest.files if file.name == declared.onnx))
         check_external_data(declared, description)
-    text = _write(db, namespace, created_by, declared, description)
+    text = _write(db, namespace, caller.principal, declared, description)
     return StoredObject(text, declared.identity, new=row is None or not row.complete)
 
 
@@ -88,7 +89,7 @@ def _save_description(session: Session, namespace: str, model: str, description:
 
 
 def verify_identity(
-    db: Database, store: Store, namespace: str, declared: RegisterModel, *, read_bytes: bool = True
+    db: Database, store: Store, caller: Caller, declared: RegisterModel, *, read_bytes: bool = True
 ) -> None:
     """Compare the identity of a declared model with its manifest. The bytes of each blob were checked when they came.
 
@@ -102,7 +103,7 @@ def verify_identity(
             hint="Push the model again. It may have changed while it was read.",
             context={"differences": [{"field": "model", "asked": declared.model, "found": found}]},
         )
-    blobs.require_all(db, store, namespace, declared.manifest)
+    blobs.require_all(db, store, caller.namespace, caller.owner, declared.manifest)
     for file in declared.manifest.files if read_bytes else ():
         if len(file.blobs) > 1:
             blobs.verify_file(store, file)

@@ -82,7 +82,7 @@ def check_publication(
             f"An artifact of form `whole` has one file, but this manifest has {len(files)}.",
             hint="Publish each program separately.",
         )
-    blobs.require_all(db, store, namespace, wanted.manifest)
+    blobs.require_all(db, store, namespace, source.uploader, wanted.manifest)
     for file in files:
         blobs.verify_file(store, file)
     descriptions = inspect(files)

@@ -2,7 +2,9 @@
 
 Constraints guarantee all uniqueness.
 
-    models ──< model_blobs >── blobs ──< artifact_blobs >── artifacts ──< artifact_inputs, uses        misses
+    models ──< model_blobs >── blobs ──< uploads
+                                   ^
+                                   └──< artifact_blobs >── artifacts ──< artifact_inputs, uses        misses
                                                                      └──< lock_artifacts >── locks        namespaces
 
 A blob's row is written after its bytes are in the store. Models and artifacts refer to blob rows by foreign key: if a
@@ -125,6 +127,21 @@ class BlobRow(Base):
     xxh3: Mapped[str | None] = mapped_column(String(32))
 
     __table_args__ = (Index(None, "sha256"),)
+
+
+class UploadRow(Base):
+    """A principal that uploaded a blob, and so has its bytes. Only it, and administrators, can refer to the blob."""
+
+    __tablename__ = "uploads"
+
+    namespace: Mapped[str] = mapped_column(Namespace, primary_key=True)
+    sha256: Mapped[str] = mapped_column(Hash, primary_key=True)
+    principal: Mapped[str] = mapped_column(Namespace, primary_key=True)
+    uploaded_at: Mapped[float]
+
+    __table_args__ = (
+        ForeignKeyConstraint(["namespace", "sha256"], ["blobs.namespace", "blobs.sha256"], ondelete="CASCADE"),
+    )
 
 
 class ModelRow(Base):

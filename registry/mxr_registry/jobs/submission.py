@@ -29,6 +29,7 @@ from mxr.consumers.ort.recording_form import check_recording
 from mxr.errors import NoSuchBlobError, NoSuchModelError, TemporaryError, UsageError
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
+from mxr_registry.access.caller import Caller
 from mxr_registry.artifacts import blobs, catalog
 from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import JobRules
@@ -47,10 +48,12 @@ ATTEMPTS = 3
 class _Submission:
     """A compile request with derived values, computed before any transaction.
 
+    `uploader`: the principal whose uploads it can name as calibration data; None for an administrator.
     `has_calibration`: the store has the calibration data, or none is needed.
     """
 
     principal: str
+    uploader: str | None
     wanted: job_protocol.CompileRequest
     request: Request
     digest: str
@@ -64,17 +67,17 @@ def submit(
     db: Database,
     store: Store,
     rules: JobRules,
-    namespace: str,
-    principal: str,
+    caller: Caller,
     wanted: job_protocol.CompileRequest,
 ) -> str:
-    """Submit a compile request of a principal and return the JSON of the job to wait for.
+    """Submit a compile request and return the JSON of the job to wait for.
 
     The job is `done` and has no id if no job was needed. Raises `NoSuchModelError` and `NoSuchBlobError` if the client
     has to upload the model or calibration data first, `NoWorkerError` if the client waits and no live worker or
     declared pool can compile the request, and `UsageError`.
     """
-    submission = _prepare(store, principal, wanted)
+    namespace = caller.namespace
+    submission = _prepare(store, caller, wanted)
     lease_endings.expire(db, rules)
     for _ in range(ATTEMPTS):
         try:
@@ -89,7 +92,7 @@ def submit(
     raise TemporaryError("Too many clients submit this request at the same time.")
 
 
-def _prepare(store: Store, principal: str, wanted: job_protocol.CompileRequest) -> _Submission:
+def _prepare(store: Store, caller: Caller, wanted: job_protocol.CompileRequest) -> _Submission:
     request, key = wanted.request, wanted.request.key
     if key.form != "whole":
         check_recording(key, wanted.file_name)
@@ -99,7 +102,9 @@ def _prepare(store: Store, principal: str, wanted: job_protocol.CompileRequest) 
     constraints = canonical(request.to_json()["constraints"])
     terms = terms_of(constraints)
     has_calibration = key.calibration is None or store.stat(key.calibration) is not None
-    return _Submission(principal, wanted, request, key.digest, constraints, terms, lanes.lane_of(key), has_calibration)
+    lane = lanes.lane_of(key)
+    who = (caller.principal, caller.owner)
+    return _Submission(*who, wanted, request, key.digest, constraints, terms, lane, has_calibration)
 
 
 def _without_change(session: Session, rules: JobRules, namespace: str, submission: _Submission) -> str | None:
@@ -204,7 +209,8 @@ def _require_uploads(session: Session, namespace: str, submission: _Submission) 
             hint="Upload its bytes (`PUT /v1/blobs/{sha256}`), and register it (`POST /v1/models`).",
             context={"model": key.model, "known": model is not None},
         )
-    if key.calibration and not (submission.has_calibration and blobs.sizes(session, namespace, [key.calibration])):
+    data = key.calibration
+    if data and not (submission.has_calibration and blobs.sizes(session, namespace, [data], submission.uploader)):
         raise NoSuchBlobError(
             f"The registry does not have the calibration data {key.calibration}.",
             hint="Upload the file as a blob (`PUT /v1/blobs/{sha256}`), and name it in `calibration`.",

@@ -37,9 +37,11 @@ fixed_path(router, "/missing", "GET", "HEAD", "PUT")
     ),
 )
 def missing(body: LargeBodyDep, services: ServicesDep, caller: CallerDep) -> Response:
-    """The blobs to upload. The registry keeps the other requested blobs for at least `grace` seconds."""
+    """The blobs to upload: those that it lacks, and those that only others uploaded.
+
+    The registry keeps the other requested blobs for at least `grace` seconds."""
     wanted = decode_body(artifact_protocol.MissingRequest, body)
-    found = blobs.missing(services.db, services.store, caller.namespace, wanted.blobs)
+    found = blobs.missing(services.db, services.store, caller.namespace, caller.owner, wanted.blobs)
     return reply(codec.canonical({"missing": found, "grace": services.settings.grace}))
 
 

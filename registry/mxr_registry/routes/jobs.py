@@ -98,7 +98,7 @@ def request_compile(
 ) -> Response:
     """Return 202 and the job to wait for, open or new; 200 and a job that is `done` if a matching artifact exists."""
     wanted = decode_body(job_protocol.CompileRequest, body)
-    text = submission.submit(services.db, services.store, rules, caller.namespace, caller.principal, wanted)
+    text = submission.submit(services.db, services.store, rules, caller, wanted)
     notifier.notify()
     job = json.loads(text)
     if job["state"] not in job_protocol.OPEN:

@@ -45,7 +45,7 @@ router = scoped_router(prefix="/v1/models", tags=["models"])
 async def register(body: LargeBodyDep, services: ServicesDep, caller: CallerDep, address: AddressDep) -> Response:
     """The registry computes the identity from the blobs, which it checked when they came, and keeps the bytes."""
     wanted = await run_in_threadpool(decode_body, artifact_protocol.RegisterModel, body)
-    known = (services.db, services.store, services.describe_model, caller.namespace, caller.principal)
+    known = (services.db, services.store, services.describe_model, caller)
     # One request at a time verifies a model: a fleet may register the same model many times at once.
     turn = f"{caller.namespace} {wanted.identity}"
     found = await services.checking.run(address, models.register_model, *known, wanted, turn=turn)

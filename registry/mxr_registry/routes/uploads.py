@@ -70,8 +70,8 @@ async def receive(request: Request, services: Services, caller: Caller, sha256: 
             upload.discard()
     if whole is not None:
         services.store.digests.add(follows, sha256, whole)
-    record = partial(blobs.record_upload, services.db, services.store, caller.namespace, sha256, had_row=had_row)
-    await run_in_threadpool(record, size=size, xxh3=quick.hexdigest())
+    uploaded = (services.db, services.store, caller.namespace, caller.principal, sha256, size, quick.hexdigest())
+    await run_in_threadpool(partial(blobs.record_upload, *uploaded, had_row=had_row))
     return StoredObject(codec.canonical({"sha256": sha256, "size": size}), sha256, new=True)
 
 

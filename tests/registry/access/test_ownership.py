@@ -59,11 +59,20 @@ def principals(server: Any) -> Principals:
     return Principals(server)
 
 
+def entry(data: bytes) -> dict[str, Any]:
+    """The entry of a blob in a manifest."""
+    return {"sha256": sha256(data).hexdigest(), "size": len(data)}
+
+
+def upload(who: As, data: bytes) -> None:
+    """Upload a blob."""
+    assert who("PUT", f"/v1/blobs/{sha256(data).hexdigest()}", data)[0] == 201
+
+
 def publish(who: As, key: dict[str, Any], data: bytes = GFX908, **more: Any) -> Any:
     """Upload and publish a program."""
-    name = sha256(data).hexdigest()
-    assert who("PUT", f"/v1/blobs/{name}", data)[0] == 201
-    file = {"name": "model.mxr", "size": len(data), "sha256": name, "blobs": [{"sha256": name, "size": len(data)}]}
+    upload(who, data)
+    file = {"name": "model.mxr", **entry(data), "blobs": [entry(data)]}
     return who.ok("POST", "/v1/artifacts", {"key": key, "manifest": {"files": [file]}, **FACTS, **more})
 
 
@@ -73,6 +82,7 @@ class TestPublish:
         alice, bob = principals("alice", "publish"), principals("bob", "publish")
         own = publish(alice, parts.gpu_key())
         assert own["created_by"] == "alice"
+        upload(bob, GFX908)
         assert "can amend it" in bob.refused(
             "POST",
             "/v1/artifacts",
@@ -105,6 +115,7 @@ class TestPublish:
         assert (back["id"], back["restored_by"], back["created_by"]) == (own["id"], "root", "root")
         assert back["restored_at"] >= own["published_at"] and own["restored_at"] is None
         # Its own removal is its own to undo; the history stays until then.
+        upload(bob, GFX908)
         admin.ok("DELETE", path)
         assert bob.refused("POST", "/v1/artifacts", meant)
         admin.ok("POST", "/v1/artifacts", meant)
@@ -123,6 +134,7 @@ class TestPublish:
         worker = both.ok("POST", "/v1/workers", {"name": "w", "can": REF_CAPABILITIES})["id"]
         lease = both.ok("POST", "/v1/jobs/claim", {"worker": worker})["lease"]
         artifact = server.publication(lease)
+        upload(both, REF)
         job = both.ok("POST", f"/v1/jobs/{lease['job']}/finish", {"fence": lease["fence"], "artifact": artifact})
         assert "was built by builder" in both.refused("DELETE", f"/v1/artifacts/{job['artifact']}")
 
@@ -254,6 +266,74 @@ class TestBytes:
         key = parts.ref_key(model=server.register_model(), precision="int8", calibration=data)
         server.submit(key)
         assert server.request("GET", f"/v1/blobs/{data}", headers=work.header).data == b"calibration"
+
+
+@on_sqlite
+class TestUploads:
+    """The sha256s of blobs are no secrets: keys, manifests of models and locks have them."""
+
+    @pytest.fixture
+    def others(self, server: Any, principals: Principals, request: pytest.FixtureRequest) -> tuple[As, bytes]:
+        """A token with all that is not an administrator's, and the bytes of a blob that alice uploaded."""
+        data = f"weights of alice in {request.node.name}".encode()
+        upload(principals("alice", "ask"), data)
+        return principals(f"eve@{request.node.name.partition('[')[0]}", "fetch", "ask", "publish", "work"), data
+
+    def test_a_blob_of_others_counts_as_missing(self, server: Any, others: tuple[As, bytes]) -> None:
+        eve, data = others
+        blob = entry(data)
+        assert eve.ok("POST", "/v1/blobs/missing", {"blobs": [blob]})["missing"] == [blob["sha256"]]
+        assert server.ok("POST", "/v1/blobs/missing", {"blobs": [blob]})["missing"] == [], "an administrator reads all"
+        upload(eve, data)
+        assert eve.ok("POST", "/v1/blobs/missing", {"blobs": [blob]})["missing"] == []
+
+    def test_it_is_in_no_model_of_somebody_else(self, server: Any, others: tuple[As, bytes]) -> None:
+        """The program of such a model would hold its bytes."""
+        eve, data = others
+        blob = entry(data)
+        wanted = server.registration()
+        upload(eve, ONNX)
+        wanted["manifest"]["files"].append({"name": "weights.bin", **blob, "blobs": [blob]})
+        wanted.pop("model")
+        status, said = eve("POST", "/v1/models", wanted)
+        assert (status, said["context"]["missing"]) == (404, [blob["sha256"]]), said
+        upload(eve, data)
+        assert "missing" not in eve("POST", "/v1/models", wanted)[1]["detail"], "now it is about the external data"
+
+    def test_nor_in_a_program(self, others: tuple[As, bytes], parts: Any) -> None:
+        """Bytes behind a program are no error of it."""
+        eve, data = others
+        blob = entry(data)
+        upload(eve, GFX908)
+        whole = sha256(GFX908 + data).hexdigest()
+        blobs = [entry(GFX908), blob]
+        file = {"name": "model.mxr", "size": len(GFX908) + blob["size"], "sha256": whole, "blobs": blobs}
+        status, said = eve("POST", "/v1/artifacts", {"key": parts.gpu_key(), "manifest": {"files": [file]}, **FACTS})
+        assert (status, said["context"]["missing"]) == (404, [blob["sha256"]]), said
+
+    def test_nor_in_the_result_of_a_job(
+        self, server: Any, principals: Principals, others: tuple[As, bytes], parts: Any
+    ) -> None:
+        eve, _ = others
+        server.submit(parts.ref_key(model=server.register_model(), env=marked("theirs")))
+        worker = eve.ok("POST", "/v1/workers", {"name": "w", "can": REF_CAPABILITIES})["id"]
+        lease = eve.ok("POST", "/v1/jobs/claim", {"worker": worker})["lease"]
+        artifact = server.publication(lease)
+        path, body = f"/v1/jobs/{lease['job']}/finish", {"fence": lease["fence"], "artifact": artifact}
+        assert eve("POST", path, body)[1]["context"]["missing"] == [sha256(REF).hexdigest()]
+        upload(eve, REF)
+        assert eve.ok("POST", path, body)["state"] == "done"
+
+    def test_nor_is_it_calibration_data(self, server: Any, others: tuple[As, bytes], parts: Any) -> None:
+        """The scope `work` reads the calibration data of jobs."""
+        eve, data = others
+        blob = entry(data)
+        key = parts.ref_key(model=server.register_model(), precision="int8", calibration=blob["sha256"])
+        status, said = eve("POST", "/v1/jobs", {"key": key})
+        assert (status, said["context"]) == (404, {"missing": [blob["sha256"]], "calibration": True})
+        assert eve("GET", f"/v1/blobs/{blob['sha256']}")[0] == 404
+        upload(eve, data)
+        assert eve.ok("POST", "/v1/jobs", {"key": key})["state"] == "queued"
 
 
 SCOPES = ("fetch", "ask", "publish", "promote", "work", "metrics")

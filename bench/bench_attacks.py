@@ -28,7 +28,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from filling import NAMESPACE, register_model, upload_content
+from filling import CALLER, register_model, upload_content
 from registry_process import UNKNOWN, RegistryProcess, publish_example, registry_process
 
 from mxr.artifact.key import Key
@@ -116,7 +116,7 @@ def submit_jobs(data: Path, folder: Path, count: int) -> list[str]:
     model, ids = register_model(db, file), []
     for number in range(count):
         key = Key(model, "ref", "2.16", (("x", (1 + number, 3)),))
-        text = submission.submit(db, store, JobRules(), NAMESPACE, "bench", job_protocol.CompileRequest(key))
+        text = submission.submit(db, store, JobRules(), CALLER, job_protocol.CompileRequest(key))
         ids.append(str(json.loads(text)["id"]))
     db.close()
     return ids

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from filling import NAMESPACE, multiply, number_as_hex, register_model, templates, upload_content
+from filling import CALLER, multiply, number_as_hex, register_model, templates, upload_content
 from registry_process import RegistryProcess, authorization, publish_example, registry_process
 
 from mxr.artifact.attributes import Constraints, Request
@@ -61,7 +61,7 @@ def fill(db: Database, folder: Path, kinds: int, each: int, copies: int) -> None
         for kind in range(kinds):
             asked = request_of(model, kind, number)
             wanted = job_protocol.CompileRequest(asked.key, asked.constraints, priority=number % 3)
-            submission.submit(db, store, rules, NAMESPACE, "bench", wanted)
+            submission.submit(db, store, rules, CALLER, wanted)
     if copies == 1:
         return
     with db.writing() as session, templates(session, JobRow):

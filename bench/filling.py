@@ -19,6 +19,7 @@ from mxr.artifact.attributes import Attributes, Request
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.model_files import ModelFiles
 from mxr.protocol.artifacts import Publish, RegisterModel
+from mxr_registry.access.caller import Caller
 from mxr_registry.artifacts import blobs, models, publication
 from mxr_registry.artifacts.checked_publication import CheckedPublication, PublicationSource
 from mxr_registry.database.session import Database
@@ -26,6 +27,7 @@ from mxr_registry.storage.local import LocalStore
 from mxr_registry.storage.store import Store
 
 NAMESPACE = "default"
+CALLER = Caller("bench", NAMESPACE, frozenset({"ask"}), token="")
 CONTENT = b"a program" * 100
 """The bytes of every artifact and every model: no bench here reads them."""
 
@@ -36,7 +38,7 @@ def upload_content(db: Database, folder: Path) -> tuple[Store, File]:
     upload = store.begin(name, len(CONTENT))
     upload.write(CONTENT)
     upload.commit()
-    blobs.record_upload(db, store, NAMESPACE, name, len(CONTENT), "0" * 32)
+    blobs.record_upload(db, store, NAMESPACE, CALLER.principal, name, len(CONTENT), "0" * 32)
     return store, File("model.mxr", len(CONTENT), name, (Blob(name, len(CONTENT)),))
 
 
@@ -45,7 +47,9 @@ def register_model(db: Database, file: File) -> str:
     manifest = Manifest((File("model.onnx", file.size, file.sha256, file.blobs),))
     identity = ModelFiles.of(manifest, "model.onnx").model
     with db.writing() as session:
-        models.save(session, NAMESPACE, "bench", RegisterModel("model.onnx", "model.onnx", manifest, model=identity))
+        models.save(
+            session, NAMESPACE, CALLER.principal, RegisterModel("model.onnx", "model.onnx", manifest, model=identity)
+        )
     return identity
 
 

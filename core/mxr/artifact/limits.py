@@ -32,10 +32,15 @@ MAX_WORD_LENGTH = 200
 # Manifests.
 MAX_FILES = 1_000
 MAX_BLOBS = 20_000
+FREE_BLOBS = 64
+"""Blobs that a file of any size can have. It can have one more for each `BYTES_PER_BLOB` bytes."""
+BYTES_PER_BLOB = 64 * 1024
 MAX_NAME_LENGTH = 1_000
 """Bytes of UTF-8 in a whole file name. Each part of it can have 255, the limit of file systems."""
 
 # Publications and models.
+MAX_CANDIDATES = 200
+"""Artifacts of one key that a request looks at. No more can be pushed; workers can add what they built."""
 MAX_PROVENANCE_BYTES = 16 * 1024
 """Bytes of canonical JSON."""
 MAX_PROVENANCE_DEPTH = 8

@@ -15,7 +15,7 @@ from mxr.util.codec import HUGE, canonical, decode, refuse, text
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import hash_chunks, read_chunks, sha256_hex
 
-from .limits import MAX_BLOBS, MAX_FILES, MAX_NAME_LENGTH
+from .limits import BYTES_PER_BLOB, FREE_BLOBS, MAX_BLOBS, MAX_FILES, MAX_NAME_LENGTH
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 EMPTY = sha256(b"").hexdigest()
@@ -59,6 +59,9 @@ class File:
             raise UsageError(
                 f"{self.name}: the sizes of its blobs do not add up to {self.size}.", hint="Push the file again."
             )
+        if len(self.blobs) > FREE_BLOBS + self.size // BYTES_PER_BLOB:
+            most = f"{FREE_BLOBS} blobs, and one more for each {BYTES_PER_BLOB >> 10} KiB of the file"
+            raise refuse("blobs", f"at most {most}", len(self.blobs))
         if (self.size == 0 and self.sha256 != EMPTY) or (len(self.blobs) == 1 and self.blobs[0].sha256 != self.sha256):
             raise UsageError(
                 f"{self.name}: the sha256 of the file does not match its only blob, or its size 0.",

@@ -17,7 +17,7 @@ from mxr.artifact.partial import FACTS, FIXED, PartialRequest
 from mxr.errors import NoSuchArtifactError
 from mxr.util import codec
 from mxr_registry.database.session import Database, Row, Session, default_serve
-from mxr_registry.database.tables import ArtifactRow, NamespaceRow
+from mxr_registry.database.tables import ArtifactRow
 from mxr_registry.decoding_cache import DecodingCache
 
 from . import catalog, miss_report, misses, namespaces
@@ -37,16 +37,7 @@ MAX_LISTED = 50
 MAX_CACHED = 1 << 20
 """Bytes of the texts of decoded keys, and of partial requests, that are kept."""
 
-COLUMNS = (
-    ArtifactRow.seq,
-    ArtifactRow.id,
-    ArtifactRow.key_json,
-    ArtifactRow.attributes_json,
-    ArtifactRow.sources_json,
-    ArtifactRow.origin,
-    ArtifactRow.promoted,
-    select(NamespaceRow.serve).where(NamespaceRow.name == ArtifactRow.namespace).scalar_subquery().label("serve"),
-)
+COLUMNS = (*catalog.CANDIDATE_COLUMNS, ArtifactRow.key_json)
 
 _KEYS = DecodingCache(lambda text: Key.from_json(json.loads(text)), MAX_CACHED)
 

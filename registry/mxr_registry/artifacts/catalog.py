@@ -62,6 +62,18 @@ COLUMNS = (
 """Columns in a list of artifacts. Manifest and description are left out because they can be long."""
 
 
+CANDIDATE_COLUMNS = (
+    ArtifactRow.seq,
+    ArtifactRow.id,
+    ArtifactRow.attributes_json,
+    ArtifactRow.sources_json,
+    ArtifactRow.origin,
+    ArtifactRow.promoted,
+    select(NamespaceRow.serve).where(NamespaceRow.name == ArtifactRow.namespace).scalar_subquery().label("serve"),
+)
+"""Columns of an artifact that `candidate_of` needs, with the rule `serve` of its namespace."""
+
+
 @dataclass(frozen=True, slots=True)
 class ArtifactFilters:
     """Filters of a list of artifacts; None matches all. `name`: how the name of the model begins. `input`: the name of
@@ -171,7 +183,7 @@ def etag_of(row: Row, fields: str) -> str:
 
 
 def candidate_of(row: Row, related: RelatedKey | None) -> Candidate:
-    """Return the artifact of a row with COLUMNS and `promoted` as a candidate for a request."""
+    """Return the artifact of a row with `CANDIDATE_COLUMNS` as a candidate for a request."""
     attributes, found = attributes_of(row.attributes_json), found_in(row.sources_json)
     return Candidate(row.id, attributes, row.promoted, row.seq, related, row.origin, found)
 

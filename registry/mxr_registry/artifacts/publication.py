@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from mxr.artifact import model_evidence, program_evidence, serving
+from mxr.artifact import limits, model_evidence, program_evidence, serving
 from mxr.artifact.key import Difference
 from mxr.artifact.manifest import File, Manifest, artifact_id
 from mxr.errors import ConflictError, MismatchError, MxrError, NoSuchBlobError, UsageError
@@ -183,6 +183,7 @@ def write_artifact(session: Session, namespace: str, checked: CheckedPublication
             _replace_manifest(session, namespace, existing.seq, checked.wanted.manifest)
         return RecordedPublication(False, amendment.amend(session, existing, checked))
     _refuse_second_model(session, namespace, checked)
+    _refuse_too_many(session, namespace, checked)
     values = _values(session, namespace, checked) | amendment.facts_of(session, namespace, checked)
     values |= removals.restore(session, namespace, checked)
     seq = session.execute(insert(row).values(values).returning(row.seq)).scalar_one()
@@ -215,6 +216,20 @@ def _refuse_second_model(session: Session, namespace: str, checked: CheckedPubli
                 "also_for": True,
                 "differences": [Difference("model", wanted.key.model, other.model).to_json()],
             },
+        )
+
+
+def _refuse_too_many(session: Session, namespace: str, checked: CheckedPublication) -> None:
+    """Raise `ConflictError` for a push to a key that has `MAX_CANDIDATES` artifacts: each request looks at all."""
+    if checked.source.origin == serving.BUILT:
+        return
+    rows = select(ArtifactRow.seq).where(ArtifactRow.namespace == namespace, ArtifactRow.digest == checked.digest)
+    count = select(func.count()).select_from(rows.limit(limits.MAX_CANDIDATES).subquery())
+    if session.execute(count).scalar_one() >= limits.MAX_CANDIDATES:
+        raise ConflictError(
+            f"This key has {limits.MAX_CANDIDATES} artifacts, which is the limit for pushed ones.",
+            hint="List them (`GET /v1/artifacts?digest=...`), and remove those that nobody needs.",
+            context={"digest": checked.digest, "limit": limits.MAX_CANDIDATES},
         )
 
 

@@ -1,7 +1,8 @@
-"""Resolve a request to an artifact: one indexed query, a choice among few rows, a reply assembled from stored JSON.
+"""Resolve a request to an artifact: a choice among few rows, and a reply assembled from the stored JSON of one.
 
-A whole fleet calls this at the same time: a hit runs one query and does not re-encode stored JSON. The digests of a
-request are cached, since many hosts send the same request.
+A whole fleet calls this at the same time: a hit runs two indexed queries and does not re-encode stored JSON. What a
+publisher can make large, such as a manifest, is read of the chosen artifact only. The digests of a request are cached,
+since many hosts send the same request.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from sqlalchemy import bindparam, or_, select
 
 from mxr.artifact import matching
 from mxr.artifact.attributes import RelatedKey, Request
+from mxr.artifact.limits import MAX_CANDIDATES
 from mxr.artifact.matching import Candidate, Match
-from mxr.artifact.serving import rule_for_compiles
+from mxr.artifact.serving import BUILT, rule_for_compiles
 from mxr.protocol.artifacts import API
 from mxr.util import codec
 from mxr_registry.database.session import Database, PreparedQuery, Row, Session, default_serve
@@ -27,15 +29,24 @@ from mxr_registry.decoding_cache import DecodingCache
 from . import catalog, miss_report, misses, namespaces
 from .usage import UsageCounter
 
-CHOOSABLE = select(*catalog.COLUMNS, ArtifactRow.promoted, ArtifactRow.names_json, ArtifactRow.manifest_json).where(
-    ArtifactRow.namespace == bindparam("namespace")
+CHOOSABLE = (
+    select(*catalog.CANDIDATE_COLUMNS, ArtifactRow.digest)
+    .where(ArtifactRow.namespace == bindparam("namespace"))
+    .order_by(ArtifactRow.promoted.desc(), (ArtifactRow.origin == BUILT).desc(), ArtifactRow.seq.desc())
 )
-"""The artifacts of a namespace, with all that a choice and a reply need. Parameter: `namespace`."""
+"""The artifacts of a namespace, with what a choice needs. Parameter: `namespace`.
+
+Their order decides only which are left out where a key has more than `MAX_CANDIDATES`."""
 
 MATCHING_DIGEST = CHOOSABLE.where(
     or_(ArtifactRow.digest == bindparam("digest"), ArtifactRow.digest == bindparam("generic"))
+).limit(2 * MAX_CANDIDATES)
+"""The artifacts that could satisfy a request. Parameters: `namespace`, `digest`, `generic` (or `digest` again)."""
+
+CHOSEN = select(*catalog.COLUMNS, ArtifactRow.names_json, ArtifactRow.manifest_json).where(
+    ArtifactRow.seq == bindparam("of")
 )
-"""All artifacts that could satisfy a request. Parameters: `namespace`, `digest`, `generic` (or `digest` again)."""
+"""One artifact, with what a reply needs. Parameter: `of`, its `seq`."""
 
 MAX_AT_ONCE = 4 << 10
 """Bytes of a body that the event loop decodes itself, see `hit_at_once`."""
@@ -44,6 +55,7 @@ MAX_CACHED = 1 << 20
 """Bytes of the bodies whose decoded requests are kept."""
 
 PREPARED = PreparedQuery(MATCHING_DIGEST)
+PREPARED_CHOSEN = PreparedQuery(CHOSEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +101,8 @@ def hit(db: Database, usage: UsageCounter, namespace: str, wanted: ResolveReques
 
     Raises `UsageError` if the request leaves a feature open and the matching artifacts differ in it.
     """
-    return _count(usage, namespace, find_hit(db, namespace, wanted))
+    found = find_hit(db, namespace, wanted)
+    return None if found is None else _count(usage, namespace, found)
 
 
 def hit_at_once(db: Database, usage: UsageCounter, namespace: str, body: bytes) -> str | None:
@@ -101,12 +114,12 @@ def hit_at_once(db: Database, usage: UsageCounter, namespace: str, body: bytes) 
         return None
     wanted = decode_request(body)
     rows = db.run_at_once(PREPARED, _parameters(namespace, wanted)) if wanted.is_short else None
-    return _count(usage, namespace, _result(rows, wanted, db.serve)) if rows else None
+    chosen = choose_row(rows, wanted, db.serve) if rows else None
+    found = db.run_at_once(PREPARED_CHOSEN, {"of": chosen[0].order}) if chosen else None
+    return _count(usage, namespace, _result(found[0], chosen[1], db.serve)) if chosen and found else None
 
 
-def _count(usage: UsageCounter, namespace: str, found: ResolveResult | None) -> str | None:
-    if found is None:
-        return None
+def _count(usage: UsageCounter, namespace: str, found: ResolveResult) -> str:
     usage.count(namespace, found.id)
     return found.text
 
@@ -122,16 +135,25 @@ def refuse(db: Database, namespace: str, wanted: ResolveRequest) -> NoReturn:
 
 def find_hit(db: Database, namespace: str, wanted: ResolveRequest) -> ResolveResult | None:
     """Return the hit, or None. Raises `UsageError` as `hit` does."""
-    if wanted.is_short:
-        return _result(db.run_prepared(PREPARED, _parameters(namespace, wanted)), wanted, db.serve)
-    with db.reading() as session:
-        return _result(_rows(session, namespace, wanted), wanted, db.serve)
+    if not wanted.is_short:
+        with db.reading() as session:
+            chosen = choose_row(_rows(session, namespace, wanted), wanted, db.serve)
+            row = session.execute(CHOSEN, {"of": chosen[0].order}).one() if chosen else None
+        return _result(row, chosen[1], db.serve) if chosen else None
+    while (
+        chosen := choose_row(db.run_prepared(PREPARED, _parameters(namespace, wanted)), wanted, db.serve)
+    ) is not None:
+        rows = db.run_prepared(PREPARED_CHOSEN, {"of": chosen[0].order})
+        # Without a row, the artifact was removed in between: another one may serve.
+        if rows:
+            return _result(rows[0], chosen[1], db.serve)
+    return None
 
 
 def _rows(session: Session, namespace: str, wanted: ResolveRequest) -> Sequence[Row]:
     if wanted.is_short:
         return session.execute(MATCHING_DIGEST, _parameters(namespace, wanted)).all()
-    query = CHOOSABLE.where(ArtifactRow.digest.in_(wanted.related))
+    query = CHOOSABLE.where(ArtifactRow.digest.in_(wanted.related)).limit(len(wanted.related) * MAX_CANDIDATES)
     return session.execute(query, {"namespace": namespace}).all()
 
 
@@ -140,13 +162,8 @@ def _parameters(namespace: str, wanted: ResolveRequest) -> dict[str, object]:
     return {"namespace": namespace, "digest": digests[0], "generic": digests[-1]}
 
 
-def _result(rows: Sequence[Row], wanted: ResolveRequest, default: str) -> ResolveResult | None:
-    chosen = choose_row(rows, wanted, default)
-    if chosen is None:
-        return None
-    candidate, match = chosen
-    row = next(row for row in rows if row.id == candidate.id)
-    return ResolveResult(candidate.id, _to_json(row, match, default))
+def _result(row: Row, match: Match, default: str) -> ResolveResult:
+    return ResolveResult(row.id, _to_json(row, match, default))
 
 
 def find_compiled(session: Session, namespace: str, request: Request) -> tuple[Candidate, Match] | None:

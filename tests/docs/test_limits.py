@@ -46,7 +46,8 @@ STATED = {
     f"{limits.MAX_DIMS} dims; {limits.MAX_OPTIMALS} optimal sizes",
     f"{limits.MAX_VARIABLES} variables with values of {limits.MAX_VALUE_LENGTH:,} characters",
     f"texts of {limits.MAX_WORD_LENGTH} characters",
-    f"{limits.MAX_FILES:,} files, {limits.MAX_BLOBS:,} blobs, names of {limits.MAX_NAME_LENGTH:,} bytes",
+    f"{limits.MAX_FILES:,} files, {limits.MAX_BLOBS:,} blobs, names of {limits.MAX_NAME_LENGTH:,} bytes; "
+    f"{limits.FREE_BLOBS} blobs of a file, and one more for each {limits.BYTES_PER_BLOB >> 10} KiB of it",
     f"| provenance | {limits.MAX_PROVENANCE_BYTES:,} bytes of JSON, "
     f"nested at most {limits.MAX_PROVENANCE_DEPTH} deep |",
     f"{limits.MAX_MODEL_INPUTS:,} inputs, {limits.MAX_MODEL_TEXT:,} bytes of JSON",
@@ -67,6 +68,7 @@ STATED = {
     f"queued jobs | {limits.MAX_OPEN_JOBS:,} |",
     f"registered workers | {limits.MAX_WORKERS:,} |",
     f"registered locks | {limits.MAX_LOCKS:,} |",
+    f"artifacts of one key | {limits.MAX_CANDIDATES} |",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -25,6 +26,9 @@ from . import catalog, models, namespaces
 
 MAX_COMPARED = 500
 """Maximum number of artifacts of the model to compare with a request: newest first, same arch before others."""
+
+MAX_KEY_BYTES = 4 << 20
+"""Characters of the keys that are compared: a key can be large, because its text comes from clients."""
 
 MAX_REPORTED = 5
 """Maximum number of nearest artifacts in a report."""
@@ -140,11 +144,14 @@ def _rows(session: Session, namespace: str, model: str, arch: str | None) -> Ite
         .where(row.namespace == namespace, row.model == model)
         .order_by(row.seq.desc())
     )
-    same = session.execute(query.where(row.arch.is_not_distinct_from(arch)).limit(MAX_COMPARED)).all()
-    yield from same
-    if len(same) < MAX_COMPARED:
-        other = query.where(row.arch.is_distinct_from(arch)).limit(MAX_COMPARED - len(same))
-        yield from session.execute(other)
+    count = size = 0
+    for archs in (row.arch.is_not_distinct_from(arch), row.arch.is_distinct_from(arch)):
+        with closing(session.execute(query.where(archs).limit(MAX_COMPARED).execution_options(yield_per=50))) as found:
+            for each in found:
+                count, size = count + 1, size + len(each.key_json)
+                if count > MAX_COMPARED or (count > 1 and size > MAX_KEY_BYTES):
+                    return
+                yield each
 
 
 def _compare(request: Request, row: Row, rule: str) -> NearestArtifact:

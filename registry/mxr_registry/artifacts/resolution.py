@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 from urllib.parse import quote
 
-from sqlalchemy import bindparam, or_, select
+from sqlalchemy import bindparam, literal_column, or_, select
 
 from mxr.artifact import matching
 from mxr.artifact.attributes import RelatedKey, Request
@@ -32,15 +32,19 @@ from .usage import UsageCounter
 CHOOSABLE = (
     select(*catalog.CANDIDATE_COLUMNS, ArtifactRow.digest)
     .where(ArtifactRow.namespace == bindparam("namespace"))
-    .order_by(ArtifactRow.promoted.desc(), (ArtifactRow.origin == BUILT).desc(), ArtifactRow.seq.desc())
+    .order_by(
+        ArtifactRow.promoted.desc(), (ArtifactRow.origin == literal_column(f"'{BUILT}'")).desc(), ArtifactRow.seq.desc()
+    )
 )
 """The artifacts of a namespace, with what a choice needs. Parameter: `namespace`.
 
 Their order decides only which are left out where a key has more than `MAX_CANDIDATES`."""
 
-MATCHING_DIGEST = CHOOSABLE.where(
-    or_(ArtifactRow.digest == bindparam("digest"), ArtifactRow.digest == bindparam("generic"))
-).limit(2 * MAX_CANDIDATES)
+MATCHING_DIGEST = (
+    CHOOSABLE.where(or_(ArtifactRow.digest == bindparam("digest"), ArtifactRow.digest == bindparam("generic")))
+    .limit(literal_column(str(2 * MAX_CANDIDATES)))
+    .offset(literal_column("0"))
+)
 """The artifacts that could satisfy a request. Parameters: `namespace`, `digest`, `generic` (or `digest` again)."""
 
 CHOSEN = select(*catalog.COLUMNS, ArtifactRow.names_json, ArtifactRow.manifest_json).where(

@@ -79,7 +79,7 @@ def now(session: Session) -> float:
 
 
 class PreparedQuery:
-    """A frequent SELECT, compiled once to the SQL of SQLite and of psycopg."""
+    """A frequent SELECT, compiled once to the SQL of SQLite and of psycopg. Its constants are `literal_column`s."""
 
     def __init__(self, statement: Select[Unpack[tuple[Any, ...]]]) -> None:
         self.statement = statement

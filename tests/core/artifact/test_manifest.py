@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mxr.artifact.limits import MAX_BLOBS, MAX_FILES
+from mxr.artifact.limits import BYTES_PER_BLOB, FREE_BLOBS, MAX_BLOBS, MAX_FILES
 from mxr.artifact.manifest import (
     EMPTY,
     Blob,
@@ -225,7 +225,20 @@ def test_there_is_a_most_of_files_and_blobs() -> None:
     with pytest.raises(UsageError, match=f"1 to {MAX_FILES} files"):
         Manifest(tuple(cut(str(n), b"") for n in range(MAX_FILES + 1)))
     with pytest.raises(UsageError, match=f"at most {MAX_BLOBS} blobs"):
-        Manifest((File("m", MAX_BLOBS + 1, DIGEST, (Blob(DIGEST, 1),) * (MAX_BLOBS + 1)),))
+        size = (MAX_BLOBS + 1) * BYTES_PER_BLOB
+        Manifest((File("m", size, DIGEST, (Blob(DIGEST, BYTES_PER_BLOB),) * (MAX_BLOBS + 1)),))
+
+
+def test_a_small_file_has_few_blobs() -> None:
+    """One in 19,000 blobs of a byte had a manifest of 1.8 MB."""
+    for size, most in ((FREE_BLOBS + 1, FREE_BLOBS), (4 * BYTES_PER_BLOB, FREE_BLOBS + 4)):
+        for count in (most, most + 1):
+            blobs = (*(Blob(DIGEST, 1),) * (count - 1), Blob(DIGEST, size - count + 1))
+            if count == most:
+                File("m", size, "e1" * 32, blobs)
+                continue
+            with pytest.raises(UsageError, match=f"at most {FREE_BLOBS} blobs, and one more for each 64 KiB"):
+                File("m", size, "e1" * 32, blobs)
 
 
 @pytest.mark.parametrize("value", ["", "ab", "A" * 64, "g" * 64, "a" * 63 + "\n", "a" * 65, "٠" * 64])

@@ -73,9 +73,9 @@ def test_what_another_host_has_sent_meanwhile_is_not_sent_again_where_it_is_larg
 
 
 def test_the_blobs_of_a_file_are_sent_in_order_and_each_once() -> None:
-    blobs = [Blob(f"{number:064x}", number + 1) for number in range(200)]
+    blobs = [Blob(f"{number:064x}", 1000 * number + 1) for number in range(200)]
     first = File("a", sum(blob.size for blob in blobs), "0" * 64, tuple(blobs))
-    second = File("b", 6, "1" * 64, (blobs[2], blobs[2]))
+    second = File("b", 4002, "1" * 64, (blobs[2], blobs[2]))
     alone = File("c", 7, "f" * 64, (Blob("f" * 64, 7),))
     registry: Any = Beside()
     transfer.send(registry, [first, second, alone], lambda blob: iter([bytes(blob.size)]))

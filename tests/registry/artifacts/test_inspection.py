@@ -144,7 +144,7 @@ def test_the_child_starts_without_the_registrys_heavy_parts() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-@pytest.mark.parametrize("cut", [5000, 10**7])
+@pytest.mark.parametrize("cut", [8000, 10**7])
 def test_a_look_at_a_model_says_what_the_walk_says(tmp_path: Path, cut: int) -> None:
     path = DATA / "models" / "convnet.onnx"
     found = inspection.describe_model(

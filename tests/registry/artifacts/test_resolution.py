@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from registry.registry_client import on_sqlite
 
+from mxr.artifact.limits import MAX_CANDIDATES
 from mxr_registry.artifacts import resolution
 
 
@@ -190,3 +191,49 @@ def test_a_request_that_is_large_is_answered_alike(filled: Any, parts: Any) -> N
     small, large = json.dumps(key).encode(), json.dumps(key, indent=resolution.MAX_AT_ONCE).encode()
     replies = [filled.call("POST", "/v1/resolve", body) for body in (small, large)]
     assert replies[0][0] == 200 and replies[0] == replies[1]
+
+
+def test_a_choice_reads_nothing_that_a_publisher_can_make_large() -> None:
+    """The manifests of 60 artifacts, 1.8 MB each, were read for each resolve, in six threads at once."""
+    large = {"provenance_json", "key_json", "manifest_json", "description_json", "claim_json", "names_json"}
+    assert not large & {column.key for column in resolution.MATCHING_DIGEST.selected_columns}
+
+
+COPIES = """
+INSERT INTO artifacts ({columns}, id)
+WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count})
+SELECT {columns}, printf('%064x', n)
+FROM artifacts, numbers WHERE id = '{id}'
+"""
+
+
+@on_sqlite
+class TestManyArtifactsOfOneKey:
+    """A publisher can push any bytes behind a program, and so any number of programs for one key."""
+
+    @pytest.fixture
+    def first(self, server: Any, parts: Any) -> str:
+        """The id of the only artifact of the key."""
+        server.clear()
+        return str(server.publish(parts.gfx908, parts.gpu_key(), **parts.explicit)[1]["id"])
+
+    def copy(self, server: Any, id: str, count: int) -> None:
+        """Add copies of an artifact."""
+        names = server.rows.execute("SELECT name FROM pragma_table_info('artifacts')")
+        columns = ", ".join(name for (name,) in names if name not in ("seq", "id"))
+        server.rows.execute(COPIES.format(columns=columns, count=count, id=id))
+
+    def test_no_more_are_pushed_than_requests_look_at(self, server: Any, parts: Any, first: str) -> None:
+        self.copy(server, first, MAX_CANDIDATES - 1)
+        status, said = server.publish(parts.gfx908 + b"1", parts.gpu_key(), **parts.explicit)
+        assert (status, said["code"], said["context"]["limit"]) == (409, "conflict", MAX_CANDIDATES), said
+        assert server.publish(parts.gfx908, parts.gpu_key(), **parts.explicit)[0] == 200, "it is there already"
+        assert server.publish(parts.gfx908 + b"1", parts.gpu_key(env={"MIOPEN_FIND_ENFORCE": "3"}), **parts.explicit)[0]
+        server.ok("DELETE", f"/v1/artifacts/{1:064x}")
+        assert server.publish(parts.gfx908 + b"1", parts.gpu_key(), **parts.explicit)[0] == 201
+
+    def test_what_was_built_is_found_among_any_number_of_pushes(self, server: Any, parts: Any, first: str) -> None:
+        self.copy(server, first, 5 * MAX_CANDIDATES)
+        middle = f"{3 * MAX_CANDIDATES:064x}"
+        server.rows.execute(f"UPDATE artifacts SET origin = 'built' WHERE id = '{middle}'")
+        assert resolve(server, parts.gpu_key())[1]["artifact"]["id"] == middle

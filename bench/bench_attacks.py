@@ -30,14 +30,17 @@ from typing import Any
 
 from filling import CALLER, register_model, upload_content
 from registry_process import UNKNOWN, RegistryProcess, publish_example, registry_process
+from sqlalchemy import text
 
 from mxr.artifact.key import Key
+from mxr.artifact.limits import MAX_CANDIDATES
 from mxr.artifact.manifest import Blob, File, Manifest
 from mxr.artifact.model_files import ModelFiles
 from mxr.onnxfile.writing import field
 from mxr.protocol import jobs as job_protocol
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.session import Database
+from mxr_registry.database.tables import ArtifactRow
 from mxr_registry.jobs import submission
 
 MAX_MIB = 1_608
@@ -53,6 +56,8 @@ class Attackers:
 
     def __init__(self, server: RegistryProcess) -> None:
         self.server = server
+        scopes = ["fetch", "ask", "publish", "work"]
+        self.token = f"Bearer {server.call('POST', '/v1/tokens', {'name': 'eve', 'scopes': scopes})[1]['secret']}"
         self.sent: dict[str, int] = {}
         self._stop = threading.Event()
         self.together = threading.Barrier(16)
@@ -75,8 +80,31 @@ class Attackers:
 
     def hold(self, head: str, body: bytes = b"") -> None:
         """Send a request, and take no reply."""
-        length = f"{head} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n".encode()
-        self.hold_bytes(length + b"content-type: application/json\r\n\r\n" + body)
+        self.hold_bytes(self.head_of(head, len(body)) + body)
+
+    def head_of(self, line: str, length: int) -> bytes:
+        """The header of a request with a token."""
+        fields = ("host: localhost", f"authorization: {self.token}", f"content-length: {length}")
+        return "\r\n".join((f"{line} HTTP/1.1", *fields, "content-type: application/json", "", "")).encode()
+
+    def drip(self, address: str, count: int) -> None:
+        """Begin uploads from an address of this host that send 1 KB a second each."""
+        clients = [socket.socket() for _ in range(count)]
+        self._sockets += clients
+        head = self.head_of(f"PUT /v1/blobs/{'0' * 64}", 5 << 30).replace(
+            b"application/json", b"application/octet-stream"
+        )
+        for client in clients:
+            client.bind((address, 0))
+            client.connect(("127.0.0.1", self.server.port))
+            client.sendall(head)
+
+        def send() -> None:
+            for client in clients:
+                client.sendall(b"x" * 1000)
+            time.sleep(1)
+
+        self.repeat(f"slow uploads from {address}", 1, send)
 
     def hold_bytes(self, data: bytes) -> None:
         """Send bytes, and take no reply."""
@@ -96,7 +124,7 @@ class Attackers:
 
     def post(self, path: str, body: bytes) -> int:
         """Send a JSON body; the status of the reply."""
-        return int(self.server.request("POST", path, body, JSON).status)
+        return int(self.server.request("POST", path, body, JSON | {"authorization": self.token}).status)
 
     def close(self) -> None:
         """Stop."""
@@ -156,6 +184,16 @@ def attack(server: RegistryProcess, ids: list[str], downloads: int, watches: int
     watch = json.dumps({"jobs": dict.fromkeys(ids, 10**9), "wait": 60}).encode()
     for _ in range(watches):
         attackers.hold("POST /v1/jobs/watch", watch)
+    job = long_log(server)
+    for _ in range(downloads // 4):
+        attackers.hold(f"GET /v1/jobs/{job}/events")
+        attackers.hold(f"GET /v1/jobs/{job}/log")
+    alike = [{"key": gpu | {"model": ids_model(server)}, "constraints": {"num_cu": 20_000 + n}} for n in range(1_000)]
+    quadratic = json.dumps({"requests": alike}).encode()
+    for request in alike[:60]:
+        attackers.post("/v1/jobs", json.dumps(request).encode())
+    attackers.drip("127.0.0.2", 48)
+    attackers.drip("127.0.0.3", 16)
 
     def wide_body() -> None:
         """16 at once, again and again with a pause: what a network of 1 Gbit/s brings."""
@@ -166,6 +204,7 @@ def attack(server: RegistryProcess, ids: list[str], downloads: int, watches: int
     attackers.repeat("wide bodies", 16, wide_body)
     attackers.repeat("ranges", 1, lambda: server.get_range(name))  # type: ignore[attr-defined]
     attackers.repeat("surveys", 1, lambda: attackers.post("/v1/survey", survey))
+    attackers.repeat("surveys of one key", 16, lambda: attackers.post("/v1/survey", quadratic))
     attackers.repeat("trains", 2, attackers.send_train)
     attackers.repeat("queries", 1, lambda: server.request("GET", "/healthz?" + "a&" * 12_000))
     attackers.repeat("models", 4, lambda: attackers.post("/v1/models", registration))
@@ -177,6 +216,49 @@ def attack(server: RegistryProcess, ids: list[str], downloads: int, watches: int
 
     attackers.repeat("changes", 1, change)
     return attackers
+
+
+def ids_model(server: RegistryProcess) -> str:
+    """The identity of the model for which `submit_jobs` queued."""
+    return str(server.call("GET", "/v1/jobs?limit=1")[1]["items"][0]["request"]["key"]["model"])
+
+
+def long_log(server: RegistryProcess) -> str:
+    """The id of a running job with a log of 1.25 MiB, which JSON writes as 7.5 MiB."""
+    can = {"targets": [{"arch": "ref", "kind": "ref"}], "toolchain": {"migraphx": "2.16.0"}}
+    worker = server.call("POST", "/v1/workers", {"name": "log", "can": can})[1]["id"]
+    lease = server.call("POST", "/v1/jobs/claim", {"worker": worker})[1]["lease"]
+    for _ in range(5):
+        body = {"fence": lease["fence"], "log": "\x01" * (256 << 10)}
+        server.call("POST", f"/v1/jobs/{lease['job']}/heartbeat", body)
+    return str(lease["job"])
+
+
+def crowd_key(data: Path, count: int) -> None:
+    """Add artifacts to the key of the example, each with a manifest of 1.8 MB."""
+    db = Database(f"sqlite:///{data / 'registry.db'}")
+    names = [
+        column.name for column in ArtifactRow.__table__.columns if column.name not in ("seq", "id", "manifest_json")
+    ]
+    copied, blobs = ", ".join(names), f'{{"sha256":"{"a" * 64}","size":65536}},' * 20_000
+    with db.writing() as session:
+        session.execute(
+            text(
+                f"INSERT INTO artifacts ({copied}, id, manifest_json) "
+                "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :count) "
+                f"SELECT {copied}, printf('%064x', n), :manifest FROM artifacts, numbers"
+            ),
+            {"count": count, "manifest": f'{{"v":1,"files":[{{"blobs":[{blobs[:-1]}]}}]}}'},
+        )
+    db.close()
+
+
+def seconds_of_upload(server: RegistryProcess) -> float:
+    """The time of an upload of some bytes by somebody else."""
+    data, begun = os.urandom(23), time.perf_counter()
+    status, said = server.call("PUT", f"/v1/blobs/{sha256(data).hexdigest()}", data)
+    assert status == 201, said
+    return time.perf_counter() - begun
 
 
 def registration_of(server: RegistryProcess, onnx: bytes) -> dict[str, Any]:
@@ -225,6 +307,7 @@ def main() -> None:
         with registry_process(folder / "data") as server:
             rest = memory(server, "VmRSS")
             body = publish_example(server)
+            crowd_key(folder / "data", MAX_CANDIDATES - 1)
             ids = submit_jobs(folder / "data", folder / "fill", given.jobs)
             server.get_range = lambda blob: server.request(  # type: ignore[attr-defined]
                 "GET", f"/v1/blobs/{blob}", None, {"range": "bytes=" + " " * 30_000 + "x"}, preload_content=False
@@ -233,10 +316,13 @@ def main() -> None:
             try:
                 words = [sys.executable, "-c", RESOLVER, str(server.port), str(given.seconds), body]
                 words.append(server.http.headers["authorization"])
-                done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
+                with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as resolver:
+                    uploads = [seconds_of_upload(server) for _ in range(3)]
+                    output = resolver.communicate()[0]
+                assert resolver.returncode == 0, output
             finally:
                 attackers.close()
-            taken, peak = json.loads(done.stdout), memory(server, "VmHWM")
+            taken, peak = json.loads(output), memory(server, "VmHWM")
             time.sleep(min(3.0, given.seconds))
             after = memory(server, "VmRSS")
             # An inspector that still reads a hostile model would delay an orderly end.
@@ -248,12 +334,13 @@ def main() -> None:
         "resolves": len(taken),
         "resolve_median": round(statistics.median(taken), 3),
         "resolve_longest": round(max(taken), 3),
+        "upload_longest": round(max(uploads), 3),
         "sent": attackers.sent,
     }
     print(f"memory: {rest:.0f} MiB at rest, {peak:.0f} MiB at most (limit {MAX_MIB}), {after:.0f} MiB afterwards")
     print(
         f"resolves under attack: median {found['resolve_median']} s, longest {found['resolve_longest']} s "
-        f"(limit {RESOLVE_SECONDS})"
+        f"(limit {RESOLVE_SECONDS}); an upload of somebody else {found['upload_longest']} s"
     )
     print(json.dumps(found))
 

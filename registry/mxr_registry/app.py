@@ -47,6 +47,7 @@ from .routes.deps import Services, error_reply
 from .routes.download_buffers import DownloadBuffers
 from .routes.identity import IdentifiedApp
 from .routes.methods import allowed_methods
+from .routes.upload_slots import UploadSlots
 from .server.body_memory import BodyMemory
 from .server.reply_memory import ReplyMemory
 from .server.request_guard import RequestGuard
@@ -93,6 +94,7 @@ def create_app(settings: RegistrySettings, local_tokens: Mapping[str, str] | Non
         usage=UsageCounter(db),
         checking=CheckingPool(settings.limits.inspections, settings.limits.inspections_waiting),
         downloads=DownloadBuffers(settings.limits.download_memory),
+        uploads=UploadSlots(settings.limits.upload_seconds),
     )
     app.state.authenticator = Authenticator(db, {token: (scope,) for scope, token in (local_tokens or {}).items()})
     app.state.rules = settings.rules

@@ -19,7 +19,8 @@ from mxr_registry.decoding_cache import OBJECT_FACTOR
 from mxr_registry.jobs.logs import HEAD, TAIL
 from mxr_registry.jobs.transitions import MAX_EVENTS
 from mxr_registry.routes.bodies import FREE_VALUES, LARGE, SMALL, VALUE
-from mxr_registry.routes.threads import RESOLVES, SHARED
+from mxr_registry.routes.deps import LOG_PAGES
+from mxr_registry.routes.threads import LEASES, RESOLVES, SHARED, SURVEYS
 from mxr_registry.routes.upload_slots import MAX_BUFFERED_BYTES
 from mxr_registry.server.body_memory import FREE as BODY_FREE
 from mxr_registry.server.connections import BODY_READ, MAX_FIELDS, MAX_HEADER, MAX_PIPELINED, MIN_RATE
@@ -34,6 +35,7 @@ OPERATE = (ROOT / "docs" / "operate.md").read_text()
 SECURITY = (ROOT / "docs" / "security.md").read_text()
 
 DEFAULTS = RequestLimits()
+THREADS = SHARED + LEASES + SURVEYS + RESOLVES
 STATED = {
     f"at most {MAX_URL >> 10} KiB each",
     f"at most {MAX_PIPELINED} | the connection ends |",
@@ -66,8 +68,10 @@ STATED = {
     f"the latest {limits.MAX_MISSES:,}; requests of {limits.MAX_MISS_BYTES:,} bytes",
     f"the latest {MAX_EVENTS} |",
     f"queued jobs | {limits.MAX_OPEN_JOBS:,} |",
+    f"open jobs of one key, for one principal | {limits.MAX_OPEN_PER_KEY} |",
     f"registered workers | {limits.MAX_WORKERS:,} |",
     f"registered locks | {limits.MAX_LOCKS:,} |",
+    f"registered locks of one principal | {limits.MAX_LOCKS_EACH:,} |",
     f"artifacts of one key | {limits.MAX_CANDIDATES} |",
 }
 
@@ -98,8 +102,9 @@ def test_the_memory_of_a_registry_adds_up() -> None:
         "the process at rest": 90,
         "connections: each": connections_mib(DEFAULTS.connections),
         "large bodies, with": DEFAULTS.body_memory / MIB,
-        "values of small bodies": (SHARED + RESOLVES) * FREE_VALUES * VALUE / MIB,
-        "replies that are built": (LISTS_AT_ONCE * PAGE_COPIES * MAX_PAGE + (SHARED + RESOLVES) * 5 * MIB) / MIB,
+        "values of small bodies": THREADS * FREE_VALUES * VALUE / MIB,
+        "replies that are built": (LISTS_AT_ONCE * PAGE_COPIES * MAX_PAGE + (THREADS - LEASES) * 5 * MIB) / MIB,
+        "pages of logs": LOG_PAGES * 0.75,
         "large replies that wait": DEFAULTS.reply_memory / MIB,
         "chunks of downloads": DEFAULTS.download_memory / MIB,
         "chunks of uploads": MAX_BUFFERED_BYTES / MIB,

@@ -303,8 +303,11 @@ def test_a_registered_lock_keeps_its_artifacts(locked: Host, published: dict[str
     error = locked("rm", published["id"], "--yes", "--json", expect=7).error
     assert error["code"] == "not_allowed" and error["context"]["locks"] == ["prod"]
     assert "--unregister" in error["hint"]
+    assert "--force" in error["hint"]
+    locked("rm", published["id"], "--yes", "--force")
+    said = locked("lock", "--check", expect=3)
+    assert "gone from the registry" in said.out + said.err
     locked("lock", "--unregister", "prod")
-    locked("rm", published["id"], "--yes")
     locked("lock", "--unregister", "prod", expect=3)
     absent = locked("lock", "--register", "prod", "--json", expect=3).error
     assert absent["context"]["ids"] == [published["id"]]

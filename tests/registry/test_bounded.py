@@ -152,7 +152,7 @@ def test_publications_do_not_stop_other_requests(start: Any) -> None:
         pending: PendingRequest = server.pending("POST", "/v1/artifacts", publication(number))
         return pending
 
-    waiting = [send(number) for number in range(62)]
+    waiting = [send(number) for number in range(41)]
     with StoppedInspectors(server.process.pid, 2):
         server.handled(*waiting)
         fill(server, send, waiting)

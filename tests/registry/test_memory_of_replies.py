@@ -14,6 +14,7 @@ from registry.registry_client import RegistryUnderTest, ref_key
 from registry.test_bounded import memory_of
 
 from mxr.util.hashing import CHUNK
+from mxr_registry.routes.deps import LOG_PAGES
 from mxr_registry.routes.download_buffers import COPIES, MIN_CHUNK, DownloadBuffers
 from mxr_registry.server.reply_memory import FREE, LISTS_AT_ONCE, PIECE, ReplyMemory
 
@@ -157,8 +158,9 @@ def test_downloads_that_nobody_reads_take_little_memory(server: RegistryUnderTes
         assert len(server.get(f"/v1/blobs/{name}").data) == 32 * MIB
 
 
-def test_event_streams_that_nobody_reads_take_little_memory(start: Any) -> None:
-    """Each held 12.9 MiB: up to 512 KiB of log, as JSON, several times."""
+@pytest.mark.parametrize("what", ["events", "log"])
+def test_logs_that_nobody_reads_take_little_memory(start: Any, what: str) -> None:
+    """Each event stream held 12.9 MiB: up to 512 KiB of log, as JSON, several times; each reply the whole log."""
     server = start()
     server.submit(ref_key(server.register_model()))
     lease = server.claim(server.register_worker())
@@ -166,17 +168,24 @@ def test_event_streams_that_nobody_reads_take_little_memory(start: Any) -> None:
         server.heartbeat(lease, log="\x01" * (256 << 10))
     with contextlib.ExitStack() as stack:
         before = memory_of(server.process.pid, "VmRSS")
-        for _ in range(60):
+        for number in range(300):
             line = stack.enter_context(socket.socket())
             line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             line.connect(("127.0.0.1", server.port))
             token = "".join(f"{name}: {value}\r\n" for name, value in server.http.headers.items())
-            line.sendall(f"GET /v1/jobs/{lease['job']}/events HTTP/1.1\r\nhost: localhost\r\n{token}\r\n".encode())
-            assert line.recv(12, socket.MSG_PEEK) == b"HTTP/1.1 200"
+            line.sendall(f"GET /v1/jobs/{lease['job']}/{what} HTTP/1.1\r\nhost: localhost\r\n{token}\r\n".encode())
+            # One token has half of the places for pages; the others wait, and hold nothing.
+            if number < LOG_PAGES // 2:
+                assert line.recv(12, socket.MSG_PEEK) == b"HTTP/1.1 200"
         server.ok("GET", "/v1/jobs")
-        assert (memory_of(server.process.pid, "VmHWM") - before) / 60 < 1.5
-    reply = server.request("GET", f"/v1/jobs/{lease['job']}/log")
+        assert memory_of(server.process.pid, "VmHWM") - before < 64
+        other = server.ok("POST", "/v1/tokens", {"name": "other", "scopes": ["admin"]})["secret"]
+        reply = server.request("GET", f"/v1/jobs/{lease['job']}/log", headers={"authorization": f"Bearer {other}"})
     assert reply.data.count(b"\x01") == 5 * (256 << 10)
+    end = int(reply.headers["mxr-log-next"])
+    for offset in (end - 100_000, end - 7, end):
+        reply = server.request("GET", f"/v1/jobs/{lease['job']}/log?offset={offset}")
+        assert (len(reply.data), reply.headers["mxr-log-next"]) == (end - offset, str(end))
 
 
 def test_the_public_page_takes_no_memory_of_callers_with_tokens(start: Any) -> None:

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 from harness.waiting import requests_read
-from registry.registry_client import ONNX_MODEL, REF, REF_CAPABILITIES, ref_key
+from registry.registry_client import ONNX_MODEL, REF, REF_CAPABILITIES, gpu_key, ref_key
 
+from mxr.artifact.limits import MAX_OPEN_PER_KEY
 from mxr_registry.config.connections import ConnectionSettings
 from mxr_registry.config.limits import RequestLimits
 from mxr_registry.jobs.notifications import THREADS as WATCHING
-from mxr_registry.routes.threads import PROBES, RESOLVES, SHARED
+from mxr_registry.routes.threads import LEASES, PROBES, RESOLVES, SHARED, SURVEYS
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,25 @@ def test_resolves_and_probes_do_not_wait_behind_other_requests(server: Any) -> N
     assert {each.reply()[0] for each in waiting} <= {200, 201, 503}
 
 
+def test_surveys_keep_no_worker_from_its_lease(server: Any) -> None:
+    """They held all shared threads, for almost an hour, and every lease expired meanwhile."""
+    server.clear()
+    model = server.register_model()
+    server.submit(ref_key(model))
+    lease = server.claim(server.register_worker())
+    key = gpu_key(model)
+    for number in range(MAX_OPEN_PER_KEY):
+        server.submit(key, constraints={"num_cu": 120 + number})
+    requests = [{"key": key, "constraints": {"num_cu": 1000 + number}} for number in range(150)]
+    surveys = [server.pending("POST", "/v1/survey", {"requests": requests}) for _ in range(16)]
+    requests_read(*surveys)
+    assert server.heartbeat(lease)["cancelled"] is False
+    assert server.finish(lease)["state"] == "done"
+    assert sum(each.answered for each in surveys) < len(surveys) / 2, "they are not done yet"
+    assert {each.reply()[0] for each in surveys} == {200}
+
+
 def test_a_resolve_finds_a_connection_whatever_other_threads_do() -> None:
     sweep = 1
-    others = SHARED + PROBES + RequestLimits().inspections + 2 * WATCHING + sweep
+    others = SHARED + LEASES + SURVEYS + PROBES + RequestLimits().inspections + 2 * WATCHING + sweep
     assert others + RESOLVES <= ConnectionSettings().pool

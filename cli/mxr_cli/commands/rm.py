@@ -16,9 +16,13 @@ from mxr_cli.output import confirm, echo, print_json
 @click.command
 @click.argument("identity", metavar="ID")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--force", is_flag=True, help="Remove it also if registered locks pin it; for administrators.")
 @common
-def rm(session: Session, identity: str, yes: bool) -> None:
-    """Remove artifact ID from the registry. Its data is deleted once no other artifact uses it."""
+def rm(session: Session, identity: str, yes: bool, force: bool) -> None:
+    """Remove artifact ID from the registry. Its data is deleted once no other artifact uses it.
+
+    Locks that name it call it gone: `mxr lock --check` and `mxr fetch --locked` exit with 3.
+    """
     client = session.client()
     artifact = client.artifact(identity)
     if not yes:
@@ -26,5 +30,5 @@ def rm(session: Session, identity: str, yes: bool) -> None:
             raise UsageError("Confirmation required, but standard input is not a terminal.", hint="Add --yes.")
         facts = [*model_cells([(artifact.model_name, artifact.key.model)]), *artifact_cells(artifact)[1:3]]
         confirm(f"Remove {artifact.id[:12]} ({' '.join(facts)})?")
-    client.remove(artifact.id)
+    client.remove(artifact.id, force=force)
     print_json({"id": artifact.id, "removed": True}) if session.as_json else echo(artifact.id)

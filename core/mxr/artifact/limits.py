@@ -78,8 +78,12 @@ MAX_MISSES = 5_000
 MAX_MISS_BYTES = 32 * 1024
 """Bytes of the JSON of a request that is recorded as a miss; a larger one is not recorded."""
 MAX_LOCKS = 10_000
+MAX_LOCKS_EACH = 1_000
+"""Locks that one principal registers."""
 MAX_WORKERS = 10_000
 MAX_OPEN_JOBS = 20_000
+MAX_OPEN_PER_KEY = 50
+"""Open jobs of one key for which one principal asked: they differ in what they require of the GPU and the build."""
 MAX_TOKENS = 10_000
 MAX_TOKEN_SECONDS = 10 * 365 * 86_400
 

@@ -103,7 +103,8 @@ _TEXTS: tuple[tuple[type[MxrError], str, str], ...] = (
     (
         NotAllowedError,
         "locks",
-        "Replace the lock with one without this artifact, or remove it with `mxr lock --unregister NAME`.",
+        "Replace the lock with one without this artifact, or remove it with `mxr lock --unregister NAME`. An "
+        "administrator can remove the artifact nevertheless, with --force.",
     ),
     (NoSuchBlobError, "calibration", "Give the file with --calibration FILE, so that it can be uploaded."),
     (ConflictError, "amendable", "To replace the facts of an artifact that you pushed, add --amend."),
@@ -113,6 +114,8 @@ _TEXTS: tuple[tuple[type[MxrError], str, str], ...] = (
         "removed",
         "It may have been removed because it is wrong. If it is good after all, add --restore (push, import).",
     ),
+    (ConflictError, "candidates", "Remove those that nobody needs (`mxr ls`, `mxr rm ID`)."),
+    (ConflictError, "open_jobs", "Wait for some of them, cancel them (`mxr jobs ID --cancel`), or ask for less."),
     (ConflictError, "limit", "Remove locks that nobody needs with `mxr lock --unregister NAME`."),
     (
         MismatchError,

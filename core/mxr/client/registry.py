@@ -155,9 +155,9 @@ class Client:
         """Make this artifact the first choice for its key."""
         return self.exchange(artifact_protocol.Artifact, "POST", f"/artifacts/{quote(identity, safe='')}/promote")
 
-    def remove(self, identity: str) -> None:
-        """Remove an artifact. The next sweep after the grace period deletes its bytes."""
-        with self._reply("DELETE", f"/artifacts/{quote(identity, safe='')}") as reply:
+    def remove(self, identity: str, *, force: bool = False) -> None:
+        """Remove an artifact, with `force` also from the locks that pin it. A later sweep deletes its bytes."""
+        with self._reply("DELETE", f"/artifacts/{quote(identity, safe='')}{'?force=yes' if force else ''}") as reply:
             self._read(reply)
 
     def put_lock(self, name: str, identities: Iterable[str]) -> artifact_protocol.RegisteredLock:

@@ -296,12 +296,14 @@ def delete_rows(session: Session, artifacts: Sequence[int]) -> int:
     return session.execute(delete(ArtifactRow).where(ArtifactRow.seq.in_(artifacts))).rowcount
 
 
-def remove_artifact(session: Session, namespace: str, id: str, by: str, owner: str | None = None) -> str:
+def remove_artifact(
+    session: Session, namespace: str, id: str, by: str, owner: str | None = None, *, force: bool = False
+) -> str:
     """Remove an artifact and return its last JSON. Its blobs stay until a sweep finds them unreferenced.
 
     It leaves a tombstone with `by`, the principal who removed it: nobody publishes it again by chance. `owner`: the
-    principal that may remove only what it pushed itself. Raises `NotAllowedError` if that is somebody else's, or if a
-    registered lock pins the artifact.
+    principal that may remove only what it pushed itself. `force`: take it out of the registered locks that pin it, as
+    an administrator may. Raises `NotAllowedError` if it is somebody else's, or if a registered lock pins it.
     """
     row = find_artifact(session, namespace, id)
     if owner is not None and (row.origin == BUILT or row.created_by != owner):
@@ -310,6 +312,8 @@ def remove_artifact(session: Session, namespace: str, id: str, by: str, owner: s
             hint="Ask an administrator of the registry to remove it.",
             context={"id": row.id},
         )
+    if force:
+        locks.unpin(session, row.seq)
     locks.refuse_pinned(session, row.seq, row.id)
     removed = show_artifact(session, namespace, row.id)
     try:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from mxr.artifact.limits import MAX_LOCKS
+from mxr.artifact.limits import MAX_LOCKS, MAX_LOCKS_EACH
 from mxr.artifact.serving import DESCRIPTIONS, allows
 from mxr.artifact.timestamps import time_text
 from mxr.errors import ConflictError, NoSuchArtifactError, NotAllowedError, NotFoundError, UsageError
@@ -54,6 +54,13 @@ def register_lock(
                     context={"limit": MAX_LOCKS},
                 )
             row = find_lock(session, namespace, name)
+            own = session.execute(count.where(LockRow.created_by == row.created_by)).scalar_one()
+            if own > MAX_LOCKS_EACH and row.created_at == moment:
+                raise ConflictError(
+                    f"{created_by} has {MAX_LOCKS_EACH} registered locks, which is the limit.",
+                    hint="Remove locks that nobody needs (`DELETE /v1/locks/{name}`).",
+                    context={"limit": MAX_LOCKS_EACH},
+                )
             _refuse_foreign(row, owner)
             _refuse_unserved(session, namespace, rows, set(_ids(session, row.seq)))
             wanted = sorted(each.seq for each in rows)
@@ -185,6 +192,12 @@ def refuse_pinned(session: Session, artifact: int, id: str) -> None:
         raise NotAllowedError(
             f"Artifact {id[:12]} is pinned by {'a lock' if len(names) == 1 else f'{len(names)} locks'}: "
             f"{', '.join(names[:MAX_NAMED])}.",
-            hint="Replace the lock with one without this artifact, or remove it (`DELETE /v1/locks/{name}`).",
+            hint="Replace the lock with one without this artifact, or remove it (`DELETE /v1/locks/{name}`). An "
+            "administrator can remove the artifact nevertheless (`force=yes`).",
             context={"id": id, "locks": names},
         )
+
+
+def unpin(session: Session, artifact: int) -> None:
+    """Take an artifact, given by its `seq`, out of all locks."""
+    session.execute(delete(LockArtifactRow).where(LockArtifactRow.artifact == artifact))

@@ -229,7 +229,7 @@ def _refuse_too_many(session: Session, namespace: str, checked: CheckedPublicati
         raise ConflictError(
             f"This key has {limits.MAX_CANDIDATES} artifacts, which is the limit for pushed ones.",
             hint="List them (`GET /v1/artifacts?digest=...`), and remove those that nobody needs.",
-            context={"digest": checked.digest, "limit": limits.MAX_CANDIDATES},
+            context={"digest": checked.digest, "candidates": limits.MAX_CANDIDATES},
         )
 
 

@@ -50,6 +50,13 @@ class RequestLimits:
         unit=BYTES,
         least=1,
     )
+    upload_seconds: float = setting(
+        600.0,
+        "Time for the upload of a blob, in addition to a second for each MiB; beyond it nothing is kept of it.",
+        unit=SECONDS,
+        least=0.05,
+        most=86_400,
+    )
     blob: int = setting(5 * 2**30, "One blob; S3 takes no more in one PUT.", unit=BYTES, least=1)
     inspections: int = setting(
         4,

@@ -23,8 +23,8 @@ ROW_SIZE = 32 * 1024
 """Approximate number of bytes per row."""
 
 PAGE = 32 * 1024
-"""Approximate number of bytes per event of a stream: JSON writes a control character as six letters, and an event that
-its client does not take is held several times."""
+"""Approximate number of bytes that are read at once, and of an event of a stream: JSON writes a control character as
+six letters, and an event that its client does not take is held several times."""
 
 SIZE = select(JobRow.log_size).where(JobRow.seq == bindparam("of"))
 GROWN = update(JobRow).where(JobRow.seq == bindparam("of")).values(log_size=bindparam("to"))
@@ -73,27 +73,25 @@ def _split(text: str) -> Iterator[bytes]:
         yield text[start : start + step].encode()
 
 
-def read_log(session: Session, seq: int, offset: int, limit: int | None = None) -> list[LogChunk]:
-    """Return what is kept of a log from an offset, in about `limit` bytes or less."""
+def read_log(session: Session, seq: int, offset: int, end: int) -> list[LogChunk]:
+    """Return what is kept of a log between two offsets: about `PAGE` bytes from the first one on."""
     row = JobLogRow
-    query = select(row.start, row.size, row.data).where(row.job == seq, row.start + row.size > offset)
+    query = select(row.start, row.size, row.data).where(row.job == seq, row.start + row.size > offset, row.start < end)
     chunks: list[LogChunk] = []
     at, count = offset, 0
-    if limit is not None:
-        # A row is small only beside one that is not.
-        query = query.limit(2 * (limit // ROW_SIZE + 1))
-    for each in session.execute(query.order_by(row.start)):
-        chunk = _chunk(each, at)
+    # A row is small only beside one that is not.
+    for each in session.execute(query.order_by(row.start).limit(2 * (PAGE // ROW_SIZE + 1))):
+        chunk = _chunk(each, at, end)
         chunks.append(chunk)
         at, count = chunk.next, count + len(chunk.data)
-        if limit is not None and count >= limit:
+        if count >= PAGE:
             break
     return chunks
 
 
-def _chunk(row: Row, at: int) -> LogChunk:
-    begin = max(at, row.start)
-    return LogChunk(begin, row.start + row.size, begin - at, bytes(row.data)[begin - row.start :])
+def _chunk(row: Row, at: int, end: int) -> LogChunk:
+    begin, end = max(at, row.start), min(end, row.start + row.size)
+    return LogChunk(begin, end, begin - at, bytes(row.data)[begin - row.start : end - row.start])
 
 
 def text_of(chunks: list[LogChunk]) -> bytes:

@@ -22,18 +22,19 @@ from sqlalchemy.exc import IntegrityError
 
 from mxr.artifact import compile_support
 from mxr.artifact.attributes import LIBRARIES, Attributes, Constraints, Request
-from mxr.artifact.limits import MAX_OPEN_JOBS
+from mxr.artifact.limits import MAX_OPEN_JOBS, MAX_OPEN_PER_KEY
 from mxr.artifact.matching import Candidate, judge
 from mxr.artifact.timestamps import Timestamp
 from mxr.consumers.ort.recording_form import check_recording
-from mxr.errors import NoSuchBlobError, NoSuchModelError, TemporaryError, UsageError
+from mxr.errors import ConflictError, NoSuchBlobError, NoSuchModelError, TemporaryError, UsageError
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
 from mxr_registry.access.caller import Caller
 from mxr_registry.artifacts import blobs, catalog
 from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import JobRules
-from mxr_registry.database.job_tables import JobRow
+from mxr_registry.database.job_tables import OPEN as OPEN_JOBS
+from mxr_registry.database.job_tables import JobAskerRow, JobRow
 from mxr_registry.database.session import Database, Row, Session, now
 from mxr_registry.database.tables import ModelRow
 from mxr_registry.storage.store import Store
@@ -42,6 +43,10 @@ from . import askers, availability, failures, lease_endings, tracking, transitio
 from .live_capabilities import LiveCapabilities
 
 ATTEMPTS = 3
+
+MAX_COMPARED = 200
+"""Open jobs of one key that a request is compared with, the first ones. A request that none of them serves gets a job
+of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,18 +165,22 @@ def _open_job(session: Session, namespace: str, submission: _Submission) -> Row 
 
 
 def _attachable(session: Session, namespace: str, request: Request, terms: str) -> Row | None:
-    """The first open job, all of whose possible results satisfy this request."""
-    open_jobs = (JobRow.digest == request.key.digest, JobRow.state.in_(job_protocol.OPEN))
-    rows = session.execute(tracking.select_jobs(namespace).where(*open_jobs).order_by(JobRow.seq))
-    constraints = request.constraints
-    for row in rows:
-        if row.terms == terms or job_protocol.covers(lanes.constraints_of(row.constraints_json), constraints):
-            return row
-        if row.state == job_protocol.RUNNING and _certainly_satisfies(
-            constraints, catalog.attributes_of(row.pinned_json)
-        ):
-            return row
-    return None
+    """An open job, all of whose possible results satisfy this request: that of the same request, or the first one."""
+    columns = (JobRow.seq, JobRow.state, JobRow.constraints_json, JobRow.pinned_json)
+    # The condition as it is in the index: no other rows of the digest are read.
+    found = select(*columns).where(JobRow.namespace == namespace, JobRow.digest == request.key.digest, OPEN_JOBS)
+    rows = session.execute(found.where(JobRow.terms == terms)).all()
+    if not rows:
+        rows = session.execute(found.order_by(JobRow.seq).limit(MAX_COMPARED)).all()
+        rows = [row for row in rows if _will_satisfy(row, request.constraints)]
+    return session.execute(tracking.BY_SEQ, {"of": rows[0].seq}).one() if rows else None
+
+
+def _will_satisfy(row: Row, constraints: Constraints) -> bool:
+    if job_protocol.covers(lanes.constraints_of(row.constraints_json), constraints):
+        return True
+    running = row.state == job_protocol.RUNNING
+    return running and _certainly_satisfies(constraints, catalog.attributes_of(row.pinned_json))
 
 
 def _certainly_satisfies(constraints: Constraints, pinned: Attributes) -> bool:
@@ -268,6 +277,19 @@ def _failed(session: Session, rules: JobRules, namespace: str, submission: _Subm
     return tracking.at(session, rules, seq).text
 
 
+def _refuse_too_many(session: Session, namespace: str, submission: _Submission) -> None:
+    """Raise `ConflictError` where a principal has `MAX_OPEN_PER_KEY` open jobs of the key: requests look at all."""
+    asked = (JobAskerRow.job == JobRow.seq, JobAskerRow.principal == submission.principal)
+    rows = select(JobRow.seq).where(JobRow.namespace == namespace, JobRow.digest == submission.digest, OPEN_JOBS)
+    own = rows.where(select(JobAskerRow.job).where(*asked).exists()).limit(MAX_OPEN_PER_KEY).subquery()
+    if session.execute(select(func.count()).select_from(own)).scalar_one() >= MAX_OPEN_PER_KEY:
+        raise ConflictError(
+            f"{submission.principal} has {MAX_OPEN_PER_KEY} open jobs of this key, which is the limit.",
+            hint="Wait for some of them, cancel them, or ask with fewer constraints.",
+            context={"digest": submission.digest, "open_jobs": MAX_OPEN_PER_KEY},
+        )
+
+
 def _create(session: Session, namespace: str, submission: _Submission) -> int:
     key, moment = submission.request.key, now(session)
     waiting = select(func.count()).where(JobRow.namespace == namespace, JobRow.state == job_protocol.QUEUED)
@@ -276,6 +298,7 @@ def _create(session: Session, namespace: str, submission: _Submission) -> int:
             f"{MAX_OPEN_JOBS} jobs wait in the queue, which is the limit.",
             hint="Try again when workers finished some.",
         )
+    _refuse_too_many(session, namespace, submission)
     number = transitions.next_number(session)
     values = {
         "namespace": namespace,

@@ -11,7 +11,7 @@ from typing import Any
 
 from mxr.artifact.attributes import Constraints, Request
 from mxr.errors import UsageError
-from mxr.protocol.jobs import JobFailure
+from mxr.protocol.jobs import RUNNING, JobFailure
 from mxr.protocol.surveys import RequestStatus, Survey, SurveyReply
 from mxr.util.codec import canonical, decode, encode
 from mxr_registry.artifacts import resolution
@@ -59,13 +59,15 @@ class _Surveyor:
             terms = submission.terms_of(constraints)
             remembered = failures.remembered_for_all(self._session, self._namespace, digest, terms, able)
             failure = decode(JobFailure, json.loads(remembered.failure_json), lenient=True) if remembered else None
+        # What a submission would join can be compiled, even if somebody else asked for it.
+        joins = job is not None and job.state == RUNNING
         if job is not None and not askers.asked(self._session, job.seq, self._viewer):
             job = None
         seconds, rests_on = self._estimate(request)
         return RequestStatus(
             job=job.id if job else None,
             state=job.state if job else None,
-            able=bool(able),
+            able=bool(able) or joins,
             failure=failure,
             estimate=seconds,
             estimate_from=rests_on,

@@ -9,6 +9,7 @@ from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from mxr.artifact import serving
+from mxr.errors import NotAllowedError
 from mxr.protocol import artifacts as artifact_protocol
 from mxr_registry.artifacts import blobs, catalog, publication
 from mxr_registry.artifacts.checked_publication import PublicationSource
@@ -29,7 +30,7 @@ from mxr_registry.openapi.operations import (
 from mxr_registry.storage.store import ChunkSize
 
 from .bodies import LargeBodyDep, decode_body
-from .deps import AddressDep, ArtifactId, CallerDep, FileName, ServicesDep, reply, scoped_router, stored_reply
+from .deps import ArtifactId, CallerDep, FileName, RequesterDep, ServicesDep, reply, scoped_router, stored_reply
 from .ranges import bytes_response, not_modified, tagged
 
 router = scoped_router(prefix="/v1/artifacts", tags=["artifacts"])
@@ -70,7 +71,7 @@ def list_artifacts(request: Request, services: ServicesDep, caller: CallerDep) -
         errors=(404, 409, 429),
     ),
 )
-async def publish(body: LargeBodyDep, services: ServicesDep, caller: CallerDep, address: AddressDep) -> Response:
+async def publish(body: LargeBodyDep, services: ServicesDep, caller: CallerDep, client: RequesterDep) -> Response:
     """Return 201 for a new artifact, and 200 if the same bytes are already published for this key.
 
     409 if they were published with other attributes, or for another model, or if the artifact was removed. `intent`
@@ -79,7 +80,7 @@ async def publish(body: LargeBodyDep, services: ServicesDep, caller: CallerDep, 
     wanted = await run_in_threadpool(decode_body, artifact_protocol.Publish, body)
     source = PublicationSource(serving.PUSHED, caller.principal, admin=caller.owner is None)
     known = (services.db, services.store, services.inspect, caller.namespace, source)
-    found = await services.checking.run(address, publication.publish, *known, wanted)
+    found = await services.checking.run(client, publication.publish, *known, wanted)
     return stored_reply(found, "/v1/artifacts")
 
 
@@ -121,15 +122,27 @@ def promote(id: ArtifactId, services: ServicesDep, caller: CallerDep) -> Respons
 @router.delete(
     "/{id}",
     summary="Remove an artifact",
-    **operation("remove_artifact", {200: Success("The removed artifact.", artifact_protocol.Artifact)}, errors=(404,)),
+    **operation(
+        "remove_artifact",
+        {200: Success("The removed artifact.", artifact_protocol.Artifact)},
+        errors=(404,),
+        parameters=(query("force", "`yes`: take it out of the locks that pin it.", enum=["yes", "no"], default="no"),),
+    ),
 )
-def remove(id: ArtifactId, services: ServicesDep, caller: CallerDep) -> Response:
+def remove(id: ArtifactId, request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Return the removed artifact. Its blobs stay until a sweep. 403 names the registered locks that pin it.
 
-    A publisher removes what it pushed; an administrator everything.
+    A publisher removes what it pushed; an administrator everything, with `force=yes` also what locks pin.
     """
+    force = request.query_params.get("force") == "yes"
+    if force and not caller.is_admin:
+        raise NotAllowedError(
+            f"Only an administrator may remove what locks pin, and {caller.principal} is none.",
+            hint="Remove it without `force`, or ask an administrator.",
+        )
+    by = (caller.principal, caller.owner)
     with services.db.writing() as session:
-        return reply(catalog.remove_artifact(session, caller.namespace, id, caller.principal, caller.owner))
+        return reply(catalog.remove_artifact(session, caller.namespace, id, *by, force=force))
 
 
 @router.head("/{id}/files/{name:path}", operation_id="download_artifact_file", include_in_schema=False)

@@ -18,7 +18,7 @@ from mxr_registry.storage.s3_settings import is_loopback
 from mxr_registry.storage.store import ChunkSize
 
 from .bodies import LargeBodyDep, decode_body
-from .deps import BlobSha256, CallerDep, ServicesDep, reply, scoped_router, stored_reply
+from .deps import BlobSha256, CallerDep, RequesterDep, ServicesDep, reply, scoped_router, stored_reply
 from .methods import fixed_path
 from .ranges import bytes_response
 from .uploads import receive
@@ -55,12 +55,14 @@ def missing(body: LargeBodyDep, services: ServicesDep, caller: CallerDep) -> Res
         parameters=(header(artifact_protocol.FOLLOWS_HEADER, "What is before the blob in its file: sha256s."),),
     ),
 )
-async def upload(sha256: BlobSha256, request: Request, services: ServicesDep, caller: CallerDep) -> Response:
+async def upload(
+    sha256: BlobSha256, request: Request, services: ServicesDep, caller: CallerDep, client: RequesterDep
+) -> Response:
     """The body is the raw bytes, hashed while they arrive. The same bytes may come twice.
 
     The answer is 201 then, too: it does not tell what other namespaces have.
     """
-    return stored_reply(await receive(request, services, caller, check_sha256(sha256)), "/v1/blobs")
+    return stored_reply(await receive(request, services, caller, client, check_sha256(sha256)), "/v1/blobs")
 
 
 @router.head("/{sha256}", operation_id="download_blob", include_in_schema=False)

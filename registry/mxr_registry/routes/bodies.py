@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
-from fastapi.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from mxr.errors import InterruptionError, TooLargeError, UsageError
@@ -68,7 +67,7 @@ async def _read(request: Request, limit: BodyLimit) -> bytes:
     body = await _receive(request, most)
     if len(body) <= FREE_VALUES:
         return body
-    values = await run_in_threadpool(codec.count_values, body)
+    values = await request.app.state.services.body_threads.run(codec.count_values, body)
     if values > FREE_VALUES:
         reservation = request.scope[RESERVATION]
         if values > (allowed := min(limit.values, reservation.largest // VALUE)):

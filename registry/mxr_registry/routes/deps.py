@@ -14,6 +14,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from mxr.errors import MEDIA_TYPE, MxrError
+from mxr.protocol.access import WORK
 from mxr_registry.access.caller import Caller
 from mxr_registry.artifacts.models import DescribeModel
 from mxr_registry.artifacts.publication import Inspect
@@ -30,9 +31,16 @@ from mxr_registry.storage.store import Store
 from .bodies import small_body
 from .checking_pool import CheckingPool
 from .download_buffers import DownloadBuffers
+from .fair_places import FairPlaces, Requester
 from .scoped import Handler, ScopedRoute, address_of, caller_of
-from .threads import PROBES, RESOLVES, UPLOADS, ThreadPool
+from .threads import BODIES, LEASES, PROBES, RESOLVES, SURVEYS, UPLOADS, ThreadPool
 from .upload_slots import UploadSlots
+
+SURVEYS_WAITING = 64
+"""Surveys that wait; beyond it 503."""
+
+LOG_PAGES = 20
+"""Pages of logs that are held at one time, while they are read and until their clients take them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +55,11 @@ class Services:
     usage: UsageCounter
     checking: CheckingPool
     downloads: DownloadBuffers
-    uploads: UploadSlots = field(default_factory=UploadSlots)
+    uploads: UploadSlots
+    log_places: FairPlaces = field(default_factory=lambda: FairPlaces(LOG_PAGES))
+    surveys: CheckingPool = field(default_factory=lambda: CheckingPool(SURVEYS, SURVEYS_WAITING))
+    body_threads: ThreadPool = field(default_factory=lambda: ThreadPool(BODIES))
+    lease_threads: ThreadPool = field(default_factory=lambda: ThreadPool(LEASES))
     upload_threads: ThreadPool = field(default_factory=lambda: ThreadPool(UPLOADS))
     resolve_threads: ThreadPool = field(default_factory=lambda: ThreadPool(RESOLVES))
     probe_threads: ThreadPool = field(default_factory=lambda: ThreadPool(PROBES))
@@ -65,9 +77,15 @@ async def _job_rules(request: Request) -> JobRules:
     return rules
 
 
+async def requester_of(request: Request) -> Requester:
+    """Return who sends a request that a `ScopedRoute` has admitted."""
+    caller = await caller_of(request)
+    return Requester(await address_of(request), caller.principal, caller.is_admin or caller.may((WORK,)))
+
+
 ServicesDep = Annotated[Services, Depends(_services)]
 CallerDep = Annotated[Caller, Depends(caller_of)]
-AddressDep = Annotated[str, Depends(address_of)]
+RequesterDep = Annotated[Requester, Depends(requester_of)]
 JobRulesDep = Annotated[JobRules, Depends(_job_rules)]
 
 

@@ -10,7 +10,7 @@ import asyncio
 import json
 import random
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated
@@ -40,9 +40,10 @@ from mxr_registry.openapi.operations import (
 )
 
 from .bodies import BodyDep, LargeBodyDep, decode_body
-from .deps import CallerDep, JobId, JobRulesDep, Services, ServicesDep, reply, scoped_router
+from .deps import CallerDep, JobId, JobRulesDep, RequesterDep, Services, ServicesDep, reply, scoped_router
+from .fair_places import Requester
 from .methods import fixed_path
-from .scoped import address_of, admit_again
+from .scoped import admit_again
 
 router = scoped_router(prefix="/v1/jobs", tags=["jobs"])
 fixed_path(router, "/claim", "GET")
@@ -135,20 +136,21 @@ async def claim(
 ) -> Response:
     """A lease, or null if no suitable job arrives within `wait` seconds."""
     wanted = decode_body(job_protocol.Claim, body)
-    claims = await run_in_threadpool(leases.begin, services.db, caller.namespace, wanted)
+    run = services.lease_threads.run
+    claims = await run(leases.begin, services.db, caller.namespace, wanted)
     deadline = asyncio.get_running_loop().time() + wanted.wait
     async with notifier.subscribe(claims.topics(), request.receive) as subscription:
         subscription.worker = (claims.namespace, claims.worker)
         try_claim = partial(leases.claim, services.db, rules, claims, waiting=wanted.wait > 0)
-        lease = await run_in_threadpool(try_claim)
+        lease = await run(try_claim)
         while not subscription.disconnected and not lease:
             left = deadline - asyncio.get_running_loop().time()
-            if left <= 0 or await run_in_threadpool(leases.wanted_job_closed, services.db, claims):
+            if left <= 0 or await run(leases.wanted_job_closed, services.db, claims):
                 break
             await subscription.wait(min(RECHECK_INTERVAL * random.uniform(0.8, 1.2), left))
             await admit_again(request)
             if not subscription.disconnected:
-                lease = await run_in_threadpool(try_claim)
+                lease = await run(try_claim)
     notifier.notify()
     return reply(f'{{"lease":{lease or "null"}}}')
 
@@ -223,15 +225,34 @@ def _number(request: Request, name: str, limit: float) -> float | None:
         parameters=(OFFSET,),
     ),
 )
-def show_log(id: JobId, request: Request, services: ServicesDep, caller: CallerDep) -> Response:
+def show_log(
+    id: JobId, request: Request, services: ServicesDep, caller: CallerDep, client: RequesterDep
+) -> StreamingResponse:
     """The log from `offset` (bytes, default 0). The response header `mxr-log-next` is the offset to continue from."""
     offset = int(_number(request, "offset", 2**53) or 0)
     with services.db.reading() as session:
         job = tracking.find_job(session, caller.namespace, id, caller.owner)
-        chunks = logs.read_log(session, job.seq, offset)
-    next_offset = chunks[-1].next if chunks else max(offset, job.log_size)
-    headers = {"mxr-log-next": str(next_offset), "mxr-job-state": job.state}
-    return Response(logs.text_of(chunks), headers=headers, media_type="text/plain; charset=utf-8")
+    headers = {"mxr-log-next": str(max(offset, job.log_size)), "mxr-job-state": job.state}
+    pages = _log_pages(services, client, job.seq, offset, job.log_size)
+    return StreamingResponse(pages, headers=headers, media_type="text/plain; charset=utf-8")
+
+
+async def _log_pages(services: Services, client: Requester, seq: int, offset: int, end: int) -> AsyncIterator[bytes]:
+    """The log up to `end`, one page at a time."""
+    while offset < end:
+        async with services.log_places.place(client):
+            chunks = await run_in_threadpool(_read_page, services, seq, offset, end)
+            if not chunks:
+                return
+            yield logs.text_of(chunks)
+            offset = chunks[-1].next
+            # Waits until the client has taken the page: the connection holds it until then.
+            yield b""
+
+
+def _read_page(services: Services, seq: int, offset: int, end: int) -> list[logs.LogChunk]:
+    with services.db.reading() as session:
+        return logs.read_log(session, seq, offset, end)
 
 
 @router.get(
@@ -248,7 +269,13 @@ def show_log(id: JobId, request: Request, services: ServicesDep, caller: CallerD
     ),
 )
 async def events(
-    id: JobId, request: Request, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
+    id: JobId,
+    request: Request,
+    services: ServicesDep,
+    caller: CallerDep,
+    client: RequesterDep,
+    rules: JobRulesDep,
+    notifier: NotifierDep,
 ) -> Response:
     """Event types: `job` (the job at each change), `event` (each change of state), `log` (new log text).
 
@@ -256,7 +283,7 @@ async def events(
     log text.
     """
     job = await run_in_threadpool(_show, services, rules, caller.namespace, id, caller.owner)
-    stream = _stream(request, services, rules, notifier, job, _start_cursor(request, job))
+    stream = _stream(request, services, rules, notifier, client, job, _start_cursor(request, job))
     return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
 
 
@@ -275,29 +302,33 @@ async def _stream(
     services: Services,
     rules: JobRules,
     notifier: JobNotifier,
+    client: Requester,
     job: tracking.JobDocument,
     cursor: tuple[int, int],
 ) -> AsyncIterator[str]:
     version = 0
     async with notifier.subscribe([job.id], request.receive) as subscription:
         while not subscription.disconnected:
-            text, cursor, job, more = await run_in_threadpool(_batch, services, rules, job.seq, cursor)
-            if job.version > version:
-                version = job.version
-                text += _event("job", job.text, cursor)
-            if text:
-                yield text
+            async with services.log_places.place(client):
+                try:
+                    await admit_again(request)
+                except NotAllowedError:
+                    # The status of the reply is sent: the stream ends, and the next request hears why.
+                    return
+                text, cursor, job, more = await run_in_threadpool(_batch, services, rules, job.seq, cursor)
+                if job.version > version:
+                    version = job.version
+                    text += _event("job", job.text, cursor)
+                if text:
+                    yield text
+                    # Waits until the client has taken it: the connection holds it until then.
+                    yield ""
             if more:
                 continue
             if job.closed:
                 return
             if not await subscription.wait(KEEPALIVE_INTERVAL) and not subscription.disconnected:
                 yield ": keepalive\n\n"
-            try:
-                await admit_again(request)
-            except NotAllowedError:
-                # The status of the reply is sent: the stream ends, and the next request hears why.
-                return
 
 
 def _batch(
@@ -313,7 +344,7 @@ def _batch(
             document = {"at": time_text(row.at), "state": row.state, "worker": row.worker, "note": row.note}
             document["detail"] = json.loads(row.detail_json) if row.detail_json else None
             parts.append(_event("event", canonical(document), (event, offset)))
-        chunks = logs.read_log(session, seq, offset, logs.PAGE)
+        chunks = logs.read_log(session, seq, offset, job.log_size)
     if chunks:
         offset = chunks[-1].next
         page = {"offset": chunks[0].start, "next": offset, "text": logs.text_of(chunks).decode("utf-8", "replace")}
@@ -347,13 +378,15 @@ def cancel(id: JobId, services: ServicesDep, caller: CallerDep, rules: JobRulesD
         errors=(404, 409),
     ),
 )
-def heartbeat(
+async def heartbeat(
     id: JobId, body: LargeBodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
     """Return the remaining seconds of the lease, and whether the job was cancelled."""
-    text = leases.heartbeat(services.db, rules, caller.namespace, id, decode_body(job_protocol.Heartbeat, body))
-    notifier.notify()
-    return reply(text)
+
+    def renew() -> str:
+        return leases.heartbeat(services.db, rules, caller.namespace, id, decode_body(job_protocol.Heartbeat, body))
+
+    return await _changed_lease(services, notifier, renew)
 
 
 @router.post(
@@ -364,17 +397,17 @@ def heartbeat(
 async def finish(
     id: JobId,
     body: LargeBodyDep,
-    request: Request,
     services: ServicesDep,
     caller: CallerDep,
+    client: RequesterDep,
     rules: JobRulesDep,
     notifier: NotifierDep,
 ) -> Response:
     """Publish the artifact and close the job in one transaction."""
-    wanted = await run_in_threadpool(decode_body, job_protocol.FinishJob, body)
+    wanted = await services.lease_threads.run(decode_body, job_protocol.FinishJob, body)
     known = (services.db, services.store, services.inspect, rules, caller.namespace, caller.principal)
     try:
-        return reply(await services.checking.run(await address_of(request), completion.finish, *known, id, wanted))
+        return reply(await services.checking.run(client, completion.finish, *known, id, wanted))
     finally:
         notifier.notify()
 
@@ -384,13 +417,15 @@ async def finish(
     summary="Report that a job failed",
     **operation("fail_job", JOB, takes=job_protocol.FailJob, errors=(404, 409)),
 )
-def fail(
+async def fail(
     id: JobId, body: LargeBodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
     """Close the job, or queues it again for a later retry."""
-    text = lease_endings.fail(services.db, rules, caller.namespace, id, decode_body(job_protocol.FailJob, body))
-    notifier.notify()
-    return reply(text)
+
+    def end() -> str:
+        return lease_endings.fail(services.db, rules, caller.namespace, id, decode_body(job_protocol.FailJob, body))
+
+    return await _changed_lease(services, notifier, end)
 
 
 @router.post(
@@ -398,11 +433,20 @@ def fail(
     summary="Hand a job back",
     **operation("hand_back_job", JOB, takes=job_protocol.HandBackJob, errors=(404, 409)),
 )
-def hand_back(
+async def hand_back(
     id: JobId, body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
     """Queue the job again. The attempt does not count."""
-    fence = decode_body(job_protocol.HandBackJob, body).fence
-    text = lease_endings.hand_back(services.db, rules, caller.namespace, id, fence)
+
+    def end() -> str:
+        fence = decode_body(job_protocol.HandBackJob, body).fence
+        return lease_endings.hand_back(services.db, rules, caller.namespace, id, fence)
+
+    return await _changed_lease(services, notifier, end)
+
+
+async def _changed_lease(services: Services, notifier: JobNotifier, change: Callable[[], str]) -> Response:
+    """Change a lease in a thread for workers, and return the reply."""
+    text = await services.lease_threads.run(change)
     notifier.notify()
     return reply(text)

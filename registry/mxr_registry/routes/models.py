@@ -15,11 +15,11 @@ from mxr_registry.openapi.operations import LOCATION, Success, operation
 
 from .bodies import LargeBodyDep, decode_body
 from .deps import (
-    AddressDep,
     AfterQuery,
     CallerDep,
     LimitQuery,
     ModelIdentity,
+    RequesterDep,
     ServicesDep,
     reply,
     scoped_router,
@@ -42,13 +42,13 @@ router = scoped_router(prefix="/v1/models", tags=["models"])
         errors=(404, 409, 429),
     ),
 )
-async def register(body: LargeBodyDep, services: ServicesDep, caller: CallerDep, address: AddressDep) -> Response:
+async def register(body: LargeBodyDep, services: ServicesDep, caller: CallerDep, client: RequesterDep) -> Response:
     """The registry computes the identity from the blobs, which it checked when they came, and keeps the bytes."""
     wanted = await run_in_threadpool(decode_body, artifact_protocol.RegisterModel, body)
     known = (services.db, services.store, services.describe_model, caller)
     # One request at a time verifies a model: a fleet may register the same model many times at once.
     turn = f"{caller.namespace} {wanted.identity}"
-    found = await services.checking.run(address, models.register_model, *known, wanted, turn=turn)
+    found = await services.checking.run(client, models.register_model, *known, wanted, turn=turn)
     return stored_reply(found, "/v1/models")
 
 

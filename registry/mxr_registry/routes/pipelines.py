@@ -12,10 +12,11 @@ from fastapi.concurrency import run_in_threadpool
 from mxr.protocol import surveys
 from mxr_registry.access.caller import Caller
 from mxr_registry.jobs import changed_jobs, survey
+from mxr_registry.memory_budget import RESERVATION
 from mxr_registry.openapi.operations import Success, operation
 
 from .bodies import LargeBodyDep, decode_body
-from .deps import CallerDep, JobRulesDep, Services, ServicesDep, reply, scoped_router
+from .deps import CallerDep, JobRulesDep, RequesterDep, Services, ServicesDep, reply, scoped_router
 from .jobs import NotifierDep
 from .methods import fixed_path
 from .scoped import admit_again
@@ -24,19 +25,37 @@ router = scoped_router(prefix="/v1", tags=["pipelines"])
 fixed_path(router, "/jobs/watch", "GET")
 
 
+FREE_TOPICS = 50
+"""Jobs up to which a watch reserves nothing for them."""
+
+TOPIC = 512
+"""Bytes of memory that a watch holds for each of its jobs while it waits."""
+
+
 @router.post(
     "/survey",
     summary="Survey the status of many requests",
-    **operation("survey", {200: Success("The status of each request.", surveys.SurveyReply)}, takes=surveys.Survey),
+    **operation(
+        "survey",
+        {200: Success("The status of each request.", surveys.SurveyReply)},
+        takes=surveys.Survey,
+        errors=(429,),
+    ),
 )
-def look(body: LargeBodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
+async def look(
+    body: LargeBodyDep, services: ServicesDep, caller: CallerDep, client: RequesterDep, rules: JobRulesDep
+) -> Response:
     """For each request: the artifact, the open job, whether a worker can compile it, and an estimated duration.
 
     Read-only: it creates no job and counts no miss.
     """
-    wanted = decode_body(surveys.Survey, body)
-    with services.db.reading() as session:
-        return reply(survey.survey(session, rules, caller.namespace, wanted, caller.owner))
+
+    def read() -> str:
+        wanted = decode_body(surveys.Survey, body)
+        with services.db.reading() as session:
+            return survey.survey(session, rules, caller.namespace, wanted, caller.owner)
+
+    return reply(await services.surveys.run(client, read))
 
 
 @router.post(
@@ -52,6 +71,8 @@ async def watch(
     Without an open job, there is nothing to wait for, and the reply comes at once.
     """
     wanted = await run_in_threadpool(decode_body, surveys.WatchJobs, body)
+    if len(wanted.jobs) > FREE_TOPICS:
+        request.scope[RESERVATION].grow(len(wanted.jobs) * TOPIC)
     read_jobs = partial(_changed, services, caller)
     result = await notifier.read_for_watch(partial(read_jobs, wanted.jobs))
     if result.has_changes or not wanted.wait or not result.open:

@@ -15,8 +15,17 @@ from anyio.to_thread import current_default_thread_limiter, run_sync
 
 T = TypeVar("T")
 
-SHARED = 16
+SHARED = 11
 """Threads of all requests that have none of their own."""
+
+LEASES = 3
+"""Threads of workers that claim jobs, keep their leases and end them: a lease that nobody renews loses a compile."""
+
+SURVEYS = 2
+"""Threads of surveys, each of which compares up to a thousand requests."""
+
+BODIES = 1
+"""Threads that count the values of bodies, which takes a processor only."""
 
 RESOLVES = 6
 """Threads of resolves that find a program: hosts that start wait for them."""

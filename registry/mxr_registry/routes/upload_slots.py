@@ -1,7 +1,7 @@
 """Bounds the uploads that run at one time, and with them their memory, threads and requests of the store.
 
-The others wait without a thread, and nothing of their bodies is read. One client, known by its address, has at most
-three quarters of the slots: clients that send slowly do not stop those of others.
+The others wait without a thread, and nothing of their bodies is read. Clients that send slowly do not stop those of
+others: each has a share of the slots, and no upload takes longer than its size explains.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from anyio import CapacityLimiter
+from anyio import move_on_after
 
+from mxr.errors import InterruptionError
 from mxr.util.hashing import CHUNK
 
-from .checking_pool import client_of
+from .fair_places import FairPlaces, Requester
 
 SLOTS = 64
 """Uploads at one time."""
@@ -27,29 +28,33 @@ the store, and one that is being sent.
 """
 
 
-class UploadSlots:
-    """The uploads that run, and from their number the size of the chunks in which they are written."""
+SLOWEST = 1 << 20
+"""Bytes per second of an upload, beyond the time that each may take (`limits.upload_seconds`)."""
 
-    def __init__(self, slots: int = SLOTS) -> None:
-        self._slots = slots
-        self._all: CapacityLimiter | None = None
-        self._shares: dict[str, CapacityLimiter] = {}
+
+class UploadSlots:
+    """The uploads that run, and from their number the size of the chunks in which they are written.
+
+    `seconds`: the time of an upload, in addition to that of its bytes at the `SLOWEST` rate.
+    """
+
+    def __init__(self, seconds: float, slots: int = SLOTS) -> None:
+        self._seconds, self._places = seconds, FairPlaces(slots)
 
     @asynccontextmanager
-    async def slot(self, address: str) -> AsyncIterator[None]:
-        """Wait for a slot, and hold it for the block. `address`: that of the client. Used in the event loop only."""
-        self._all = self._all or CapacityLimiter(self._slots)
-        client = client_of(address)
-        share = self._shares.setdefault(client, CapacityLimiter(max(1, self._slots * 3 // 4)))
-        try:
-            async with share, self._all:
+    async def slot(self, client: Requester, size: int) -> AsyncIterator[None]:
+        """Wait for a slot, and hold it for the block: the upload of so many bytes. Used in the event loop only.
+
+        Raises `InterruptionError` if the block takes longer than it may.
+        """
+        async with self._places.place(client):
+            seconds = self._seconds + size / SLOWEST
+            with move_on_after(seconds) as scope:
                 yield
-        finally:
-            if not share.borrowed_tokens and not share.statistics().tasks_waiting:
-                self._shares.pop(client, None)
+        if scope.cancelled_caught:
+            raise InterruptionError(f"The upload took longer than {seconds:.0f} s, the limit for {size} bytes.")
 
     @property
     def chunk(self) -> int:
         """Bytes per chunk at this moment."""
-        running = self._all.borrowed_tokens if self._all else 0
-        return min(CHUNK, MAX_BUFFERED_BYTES // (CHUNKS_EACH * max(1, int(running))))
+        return min(CHUNK, MAX_BUFFERED_BYTES // (CHUNKS_EACH * max(1, self._places.taken)))

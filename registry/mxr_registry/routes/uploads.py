@@ -26,19 +26,19 @@ from mxr_registry.database.stored_object import StoredObject
 from mxr_registry.storage.store import Upload
 
 from .deps import Services
-from .scoped import address_of
+from .fair_places import Requester
 from .upload_slots import UploadSlots
 
 FLUSH_SECONDS = 5.0
 """Seconds after which a chunk is written however small it is: an S3 server closes a connection that is silent."""
 
 
-async def receive(request: Request, services: Services, caller: Caller, sha256: str) -> StoredObject:
+async def receive(request: Request, services: Services, caller: Caller, client: Requester, sha256: str) -> StoredObject:
     """Store the request body as the blob `sha256` and return it.
 
     No transaction is open while bytes arrive. Raises `DamagedError` if the bytes have another sha256, `UsageError` for
     an empty body or one without its size, `TooLargeError`, `DiskFullError`, and `InterruptionError` if the client
-    disconnects.
+    disconnects, or takes longer than an upload of this size may.
     """
     announced = _content_length(request, services.settings.limits.blob)
     follows = _follows(request)
@@ -46,7 +46,7 @@ async def receive(request: Request, services: Services, caller: Caller, sha256: 
     threads = services.upload_threads
     quick = xxhash.xxh3_128()
     try:
-        async with services.uploads.slot(await address_of(request)):
+        async with services.uploads.slot(client, announced):
             had_row = await run_in_threadpool(blobs.has_row, services.db, sha256)
             whole = None
             if follows and follows != [NO_CHAIN]:

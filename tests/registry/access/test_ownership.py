@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from registry.registry_client import GFX908, ONNX, REF, REF_CAPABILITIES, marked, on_sqlite
 
+from mxr.artifact.limits import MAX_LOCKS_EACH
+
 FACTS = {"attributes": {"num_cu": 120, "sramecc": "+", "xnack": "-"}}
 
 
@@ -170,6 +172,30 @@ class TestPublish:
         release.ok("PUT", "/v1/locks/release", {"artifacts": []})
         assert "belongs to release" in alice.refused("DELETE", "/v1/locks/release")
         release.ok("DELETE", "/v1/locks/release")
+
+    def test_a_lock_does_not_stop_an_administrator(self, server: Any, principals: Principals, parts: Any) -> None:
+        mallory, admin = principals("mallory", "publish"), principals("root", "admin")
+        bad = server.publish(GFX908, parts.gpu_key(), **FACTS)[1]["id"]
+        other = server.publish(REF, parts.ref_key())[1]["id"]
+        mallory.ok("PUT", "/v1/locks/mine", {"artifacts": [bad, other]})
+        assert "pinned by a lock: mine" in admin.refused("DELETE", f"/v1/artifacts/{bad}")
+        assert "Only an administrator" in mallory.refused("DELETE", f"/v1/artifacts/{bad}?force=yes")
+        assert admin.ok("DELETE", f"/v1/artifacts/{bad}?force=yes")["id"] == bad
+        assert admin.ok("GET", "/v1/locks/mine")["artifacts"] == [other]
+        assert mallory("PUT", "/v1/locks/mine", {"artifacts": [bad, other]})[1]["context"]["ids"] == [bad]
+
+    def test_a_principal_has_a_bound_of_locks(self, server: Any, principals: Principals) -> None:
+        mallory, bob = principals("mallory", "publish"), principals("bob", "publish")
+        mallory.ok("PUT", "/v1/locks/first", {"artifacts": []})
+        server.rows.execute(
+            "INSERT INTO locks (namespace, name, created_at, created_by, updated_at) WITH RECURSIVE numbers(n) AS "
+            f"(SELECT 2 UNION ALL SELECT n + 1 FROM numbers WHERE n < {MAX_LOCKS_EACH}) "
+            "SELECT namespace, 'lock-' || n, created_at, created_by, updated_at FROM locks, numbers"
+        )
+        status, said = mallory("PUT", "/v1/locks/one-more", {"artifacts": []})
+        assert (status, said["context"]) == (409, {"limit": MAX_LOCKS_EACH})
+        mallory.ok("PUT", "/v1/locks/first", {"artifacts": []})
+        bob.ok("PUT", "/v1/locks/other", {"artifacts": []})
 
 
 class TestAsk:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mxr.errors import DamagedBlobError, DamagedError, TemporaryError
+from mxr.errors import DamagedBlobError, DamagedError, TemporaryError, TooManyRequestsError
 from mxr_registry.artifacts.refusals import (
     MAX_REFUSALS,
     SECONDS,
@@ -17,7 +17,8 @@ from mxr_registry.artifacts.refusals import (
     TIMED_OUT,
     RefusalMemory,
 )
-from mxr_registry.routes.checking_pool import CheckingPool, client_of
+from mxr_registry.routes.checking_pool import CheckingPool
+from mxr_registry.routes.fair_places import Requester, network_of
 
 
 def raising(problem: Exception, calls: list[int]) -> Callable[[], Any]:
@@ -76,8 +77,10 @@ class Calls:
         self.end.wait(60)
         return client
 
-    def start(self, client: str, count: int, turn: str | None = None) -> list[asyncio.Task[str]]:
-        return [asyncio.ensure_future(self.pool.run(client, self._work, client, turn=turn)) for _ in range(count)]
+    def start(self, address: str, count: int, turn: str | None = None, name: str = "") -> list[asyncio.Task[str]]:
+        """Start calls of one address, each with a token of its own unless it has a name."""
+        clients = [Requester(address, name or f"{address} {number}") for number in range(count)]
+        return [asyncio.ensure_future(self.pool.run(each, self._work, address, turn=turn)) for each in clients]
 
     async def begun(self, count: int) -> None:
         while len(self.running) < count:
@@ -89,20 +92,36 @@ def test_one_client_holds_neither_all_threads_nor_all_places() -> None:
         calls = Calls(CheckingPool(4, 16))
         greedy = calls.start("10.0.0.1", 15)
         await calls.begun(3)
-        other = calls.start("10.0.0.2", 2)
-        await calls.begun(4)
-        assert sorted(calls.running) == ["10.0.0.1"] * 3 + ["10.0.0.2"]
-        with pytest.raises(TemporaryError) as caught:
+        more = calls.start("10.0.0.2", 3, name="eve")
+        with pytest.raises(TooManyRequestsError) as caught:
             await calls.start("10.0.0.1", 1)[0]
         assert caught.value.retry_after
-        more = calls.start("10.0.0.3", 3)
-        await asyncio.sleep(0)
-        with pytest.raises(TemporaryError):
+        with pytest.raises(TemporaryError, match="The registry has too many"):
             await calls.start("10.0.0.4", 1)[0]
+        # A place and a thread are kept for workers.
+        worker = asyncio.ensure_future(calls.pool.run(Requester("10.0.0.5", "w", works=True), calls._work, "10.0.0.5"))
+        await calls.begun(4)
+        assert calls.running == ["10.0.0.1"] * 3 + ["10.0.0.5"]
         calls.end.set()
-        done = await asyncio.gather(*greedy, *other, *more)
-        assert done == ["10.0.0.1"] * 15 + ["10.0.0.2"] * 2 + ["10.0.0.3"] * 3
-        assert calls.pool._shares == {} and calls.pool._turns == {}
+        done = await asyncio.gather(*greedy, *more, worker)
+        assert done == ["10.0.0.1"] * 15 + ["10.0.0.2"] * 3 + ["10.0.0.5"]
+        assert not calls.pool._places._limiters and not calls.pool._places._requests and calls.pool._turns == {}
+
+    asyncio.run(run())
+
+
+def test_a_token_has_half_from_whatever_addresses() -> None:
+    async def run() -> None:
+        calls = Calls(CheckingPool(4, 16))
+        greedy = [task for n in range(10) for task in calls.start(f"10.0.0.{n}", 1, name="eve")]
+        await calls.begun(2)
+        with pytest.raises(TooManyRequestsError):
+            await calls.start("10.0.1.1", 1, name="eve")[0]
+        other = calls.start("10.0.1.1", 1)
+        await calls.begun(3)
+        assert calls.running[2:] == ["10.0.1.1"]
+        calls.end.set()
+        await asyncio.gather(*greedy, *other)
 
     asyncio.run(run())
 
@@ -110,9 +129,9 @@ def test_one_client_holds_neither_all_threads_nor_all_places() -> None:
 def test_who_waits_for_own_calls_does_not_hold_the_turn_of_others() -> None:
     async def run() -> None:
         calls = Calls(CheckingPool(2, 20))
-        first = calls.start("10.0.0.1", 1)
+        first = calls.start("10.0.0.1", 1, name="one")
         await calls.begun(1)
-        waiting = calls.start("10.0.0.1", 1, turn="model")
+        waiting = calls.start("10.0.0.1", 1, turn="model", name="one")
         other = calls.start("10.0.0.2", 1, turn="model")
         await calls.begun(2)
         assert calls.running == ["10.0.0.1", "10.0.0.2"]
@@ -123,6 +142,6 @@ def test_who_waits_for_own_calls_does_not_hold_the_turn_of_others() -> None:
 
 
 def test_addresses_of_one_network_of_ipv6_are_one_client() -> None:
-    assert client_of("2001:db8::1") == client_of("2001:db8::ffff:1") != client_of("2001:db8:0:1::1")
-    assert client_of("::ffff:10.0.0.1") != client_of("::ffff:10.0.0.2")
-    assert client_of("10.0.0.1") == "10.0.0.1" and client_of("") == ""
+    assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1") != network_of("2001:db8:0:1::1")
+    assert network_of("::ffff:10.0.0.1") != network_of("::ffff:10.0.0.2")
+    assert network_of("10.0.0.1") == "10.0.0.1" and network_of("") == ""

@@ -226,7 +226,7 @@ class TestManyArtifactsOfOneKey:
     def test_no_more_are_pushed_than_requests_look_at(self, server: Any, parts: Any, first: str) -> None:
         self.copy(server, first, MAX_CANDIDATES - 1)
         status, said = server.publish(parts.gfx908 + b"1", parts.gpu_key(), **parts.explicit)
-        assert (status, said["code"], said["context"]["limit"]) == (409, "conflict", MAX_CANDIDATES), said
+        assert (status, said["code"], said["context"]["candidates"]) == (409, "conflict", MAX_CANDIDATES), said
         assert server.publish(parts.gfx908, parts.gpu_key(), **parts.explicit)[0] == 200, "it is there already"
         assert server.publish(parts.gfx908 + b"1", parts.gpu_key(env={"MIOPEN_FIND_ENFORCE": "3"}), **parts.explicit)[0]
         server.ok("DELETE", f"/v1/artifacts/{1:064x}")

@@ -10,6 +10,8 @@ import pytest
 from harness.scale import crowd
 from registry.registry_client import marked, on_sqlite
 
+from mxr.artifact.limits import MAX_OPEN_PER_KEY
+
 
 def own(parts: Any, name: str, **other: Any) -> dict[str, Any]:
     """A key that no other test has."""
@@ -51,6 +53,23 @@ def test_askers_share_a_job_only_where_every_result_would_serve(registry: Any, p
     assert registry.claim(worker) is None
     large = registry.register_worker("cu304", parts.gpu_capabilities(num_cu=304))
     assert registry.claim(large)["job"] == exact["id"]
+
+
+@on_sqlite
+def test_a_principal_has_a_bound_of_open_jobs_of_one_key(registry: Any, parts: Any) -> None:
+    """Every request for the key is compared with all of them."""
+    key = parts.gpu_key(env=marked("bound"))
+    jobs = [registry.submit(key, constraints={"num_cu": 120 + number}) for number in range(MAX_OPEN_PER_KEY)]
+    said = registry.submit_error(key, constraints={"num_cu": 400})
+    assert (said["status"], said["code"], said["context"]["open_jobs"]) == (409, "conflict", MAX_OPEN_PER_KEY)
+    assert registry.submit(key, constraints={"num_cu": 126})["id"] == jobs[6]["id"], "it joins an open one"
+    assert registry.submit(parts.gpu_key(env=marked("free")))["state"] == "queued"
+    made = registry.ok("POST", "/v1/tokens", {"name": "other", "scopes": ["ask"]})["secret"]
+    body = {"key": key, "constraints": {"num_cu": 400}}
+    reply = registry.request("POST", "/v1/jobs", body, headers={"authorization": f"Bearer {made}"})
+    assert reply.status == 202, "the bound is for each principal"
+    registry.ok("POST", f"/v1/jobs/{jobs[0]['id']}/cancel")
+    assert registry.submit(key, constraints={"num_cu": 401})["state"] == "queued"
 
 
 @on_sqlite

@@ -6,13 +6,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from mxr_registry.access.caller import Caller
 from mxr_registry.jobs.changed_jobs import WatchResult
 from mxr_registry.jobs.notifications import Subscription
+from mxr_registry.memory_budget import RESERVATION, MemoryBudget, Reservation
 from mxr_registry.routes import pipelines
 
 JOBS = {f"{number:032x}": 5 for number in range(800)}
@@ -56,12 +57,15 @@ async def watch(monkeypatch: pytest.MonkeyPatch, wakes: list[tuple[list[str], Wa
 
     monkeypatch.setattr(pipelines, "_changed", changed)
     monkeypatch.setattr(pipelines, "admit_again", admitted)
+    budget = MemoryBudget(1 << 20)
     body = json.dumps({"jobs": JOBS, "wait": 5 if wakes else 0.01}).encode()
 
     class Request:
         receive = None
+        scope: ClassVar = {RESERVATION: Reservation(budget)}
 
     reply = await pipelines.watch(body, Request(), None, Caller("local", "default", frozenset(), ""), notifier)  # type: ignore[arg-type]
+    assert budget.held == len(JOBS) * pipelines.TOPIC, "what it watches counts until its request is answered"
     return reads, json.loads(bytes(reply.body))
 
 

@@ -184,16 +184,6 @@ def attack(server: RegistryProcess, ids: list[str], downloads: int, watches: int
     watch = json.dumps({"jobs": dict.fromkeys(ids, 10**9), "wait": 60}).encode()
     for _ in range(watches):
         attackers.hold("POST /v1/jobs/watch", watch)
-    job = long_log(server)
-    for _ in range(downloads // 4):
-        attackers.hold(f"GET /v1/jobs/{job}/events")
-        attackers.hold(f"GET /v1/jobs/{job}/log")
-    alike = [{"key": gpu | {"model": ids_model(server)}, "constraints": {"num_cu": 20_000 + n}} for n in range(1_000)]
-    quadratic = json.dumps({"requests": alike}).encode()
-    for request in alike[:60]:
-        attackers.post("/v1/jobs", json.dumps(request).encode())
-    attackers.drip("127.0.0.2", 48)
-    attackers.drip("127.0.0.3", 16)
 
     def wide_body() -> None:
         """16 at once, again and again with a pause: what a network of 1 Gbit/s brings."""
@@ -204,7 +194,6 @@ def attack(server: RegistryProcess, ids: list[str], downloads: int, watches: int
     attackers.repeat("wide bodies", 16, wide_body)
     attackers.repeat("ranges", 1, lambda: server.get_range(name))  # type: ignore[attr-defined]
     attackers.repeat("surveys", 1, lambda: attackers.post("/v1/survey", survey))
-    attackers.repeat("surveys of one key", 16, lambda: attackers.post("/v1/survey", quadratic))
     attackers.repeat("trains", 2, attackers.send_train)
     attackers.repeat("queries", 1, lambda: server.request("GET", "/healthz?" + "a&" * 12_000))
     attackers.repeat("models", 4, lambda: attackers.post("/v1/models", registration))
@@ -216,6 +205,23 @@ def attack(server: RegistryProcess, ids: list[str], downloads: int, watches: int
 
     attackers.repeat("changes", 1, change)
     return attackers
+
+
+def attack_with_tokens(attackers: Attackers, count: int) -> None:
+    """Begin the attacks of one who may ask, fetch and publish: unread logs, many jobs of one key, slow uploads."""
+    server = attackers.server
+    gpu = {"model": ids_model(server), "kind": "gpu", "arch": "gfx908", "migraphx": "2.15", "rocm": "7.2", "inputs": {}}
+    job = long_log(server)
+    for _ in range(count):
+        attackers.hold(f"GET /v1/jobs/{job}/events")
+        attackers.hold(f"GET /v1/jobs/{job}/log")
+    alike = [{"key": gpu, "constraints": {"num_cu": 20_000 + n}} for n in range(1_000)]
+    quadratic = json.dumps({"requests": alike}).encode()
+    for request in alike[:60]:
+        attackers.post("/v1/jobs", json.dumps(request).encode())
+    attackers.drip("127.0.0.2", 48)
+    attackers.drip("127.0.0.3", 16)
+    attackers.repeat("surveys of one key", 16, lambda: attackers.post("/v1/survey", quadratic))
 
 
 def ids_model(server: RegistryProcess) -> str:
@@ -313,6 +319,7 @@ def main() -> None:
                 "GET", f"/v1/blobs/{blob}", None, {"range": "bytes=" + " " * 30_000 + "x"}, preload_content=False
             ).close()
             attackers = attack(server, ids, given.downloads, given.watches)
+            attack_with_tokens(attackers, given.downloads // 4)
             try:
                 words = [sys.executable, "-c", RESOLVER, str(server.port), str(given.seconds), body]
                 words.append(server.http.headers["authorization"])

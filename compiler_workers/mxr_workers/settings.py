@@ -12,7 +12,6 @@ from typing import Any
 
 from mxr.configuration.reading import DEFAULT, ServiceValues, read_service
 from mxr.configuration.schema import BYTES, SECONDS, ServiceSchema, setting
-from mxr.protocol.access import WORK
 from mxr.settings import DEFAULT_REGISTRY, load_settings
 from mxr.settings import Settings as ClientSettings
 from mxr_workers.sandbox import ChildLimits
@@ -202,7 +201,7 @@ def client_settings(values: ServiceValues, environ: Mapping[str, str]) -> Client
     """Return how to reach the registry: what is set here, else what `mxr` uses on this host. Raises `UsageError`."""
     given = {name: values.value(name) for name in CLIENT_OPTIONS if values.found[name].source != DEFAULT}
     found = load_settings(environ, given)
-    return replace(found, role=WORK, sources={**found.sources, **{name: values.found[name].source for name in given}})
+    return replace(found, sources={**found.sources, **{name: values.found[name].source for name in given}})
 
 
 def effective(values: ServiceValues, environ: Mapping[str, str]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from functools import cache, partial
 from http import HTTPStatus
 
@@ -65,10 +64,8 @@ MODULES = (
 ROUTERS = (resolve.direct_router, *(module.router for module in MODULES))
 
 
-def create_app(settings: RegistrySettings, local_tokens: Mapping[str, str] | None = None) -> FastAPI:
+def create_app(settings: RegistrySettings) -> FastAPI:
     """Return the application for these settings. It opens no connection before the first request.
-
-    `local_tokens`: by their scope, tokens that are in no database.
 
     Raises `UsageError`.
     """
@@ -96,7 +93,7 @@ def create_app(settings: RegistrySettings, local_tokens: Mapping[str, str] | Non
         downloads=DownloadBuffers(settings.limits.download_memory),
         uploads=UploadSlots(settings.limits.upload_seconds),
     )
-    app.state.authenticator = Authenticator(db, {token: (scope,) for scope, token in (local_tokens or {}).items()})
+    app.state.authenticator = Authenticator(db)
     app.state.rules = settings.rules
     app.state.notifier = JobNotifier(db, app.state.rules)
     app.state.counters = metrics.Counters()

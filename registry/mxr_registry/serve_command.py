@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import errno
-import ipaddress
 import logging
 import os
 import resource
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mxr.artifact.serving import ANY, BUILT_ONLY
-from mxr.configuration.config_file import user_config_dir
 from mxr.display.streams import write_line
-from mxr.errors import MxrError, TemporaryError, UsageError
-from mxr.protocol import local_tokens
+from mxr.errors import TemporaryError
 from mxr_registry.config.settings import RegistrySettings, check_served
 
 from .command_options import database, read_values, settings_options
+from .server.listeners import address_of, is_loopback, open_listeners, own_socket
 
 if TYPE_CHECKING:
     import asyncio
@@ -49,6 +46,12 @@ MAX_DESCRIPTORS = 65_536
 @click.option("--host", metavar="ADDRESS", help="The address to listen on [MXR_SERVE_HOST]. Default: 127.0.0.1.")
 @click.option(
     "--port", metavar="PORT", help="The port to listen on; 0 chooses a free one [MXR_SERVE_PORT]. Default: 8765."
+)
+@click.option(
+    "--unix",
+    metavar="PATH",
+    help="A Unix socket to listen on, for a proxy and other users of this host, who need tokens; with --port, a port "
+    "too [MXR_SERVE_UNIX].",
 )
 @settings_options
 @click.option(
@@ -82,11 +85,11 @@ MAX_DESCRIPTORS = 65_536
 def serve(data: Path | None, config: Path | None, words: tuple[str, ...], **given: Any) -> None:
     """Serve the registry until interrupted (SIGINT or SIGTERM).
 
-    Every request needs a token (`mxr-registry token create`). On a loopback address, mxr and mxr-worker of the user who
-    serves find tokens by themselves.
+    Every request needs a token (`mxr-registry token create`). With a loopback address, mxr and mxr-worker of the user
+    who serves, and of root, need none: they use a Unix socket beside it, where the kernel says who they are.
 
-    On a loopback address without --trusted-proxies, every artifact answers requests. Otherwise only artifacts do that a
-    worker built or somebody promoted. `mxr-registry namespace set` changes it.
+    On a loopback address without --trusted-proxies or --unix, every artifact answers requests. Otherwise only artifacts
+    do that a worker built or somebody promoted. `mxr-registry namespace set` changes it.
     """
     more = {f"serve.{name}": value for name, value in given.items()}
     values = read_values(data=data, config=config, words=words, more=more)
@@ -95,14 +98,16 @@ def serve(data: Path | None, config: Path | None, words: tuple[str, ...], **give
     for line in values.notes:
         logging.getLogger("mxr_registry").warning("%s", line)
     certificate = _certificate(settings)
-    listener = _listen(settings)
-    if not (certificate or settings.trusted_proxies or _is_loopback(listener.getsockname()[0])):
+    listeners = open_listeners(settings, os.environ)
+    remote = [each for each in listeners if each.family != socket.AF_UNIX and not is_loopback(each)]
+    if remote and not (certificate or settings.trusted_proxies):
         logging.getLogger("mxr_registry").warning(
             "tokens cross the network in the clear: give --tls-cert and --tls-key, or put a proxy with TLS before it"
         )
-    settings = replace(settings, serve=_default_serve(settings, listener))
+    settings = replace(settings, serve=_default_serve(settings, listeners))
     _prepare(settings)
-    _serve(settings, listener, _local_tokens(listener), certificate)
+    with own_socket(listeners, os.environ) as own:
+        _serve(settings, listeners, own, certificate)
 
 
 def _certificate(settings: RegistrySettings) -> ServerCertificate | None:
@@ -113,31 +118,9 @@ def _certificate(settings: RegistrySettings) -> ServerCertificate | None:
     return ServerCertificate(settings.tls_cert, settings.tls_key)
 
 
-def _local_tokens(listener: socket.socket) -> dict[str, str]:
-    """The tokens of programs of this user on this host, by scope; none where other hosts can connect."""
-    host, port = listener.getsockname()[:2]
-    if not _is_loopback(host):
-        return {}
-    path = local_tokens.path_of(user_config_dir(os.environ), host, port)
-    from .access.tokens import make_token
-
-    try:
-        return local_tokens.keep(path, make_token)
-    except MxrError as problem:
-        logging.getLogger("mxr_registry").warning(
-            "programs of this user find no token by themselves: %s Make one with `mxr-registry token create`.", problem
-        )
-        return {}
-
-
-def _default_serve(settings: RegistrySettings, listener: socket.socket) -> str:
+def _default_serve(settings: RegistrySettings, listeners: Sequence[socket.socket]) -> str:
     """The rule of namespaces without one of their own: only this host can reach a loopback address without a proxy."""
-    local = _is_loopback(listener.getsockname()[0])
-    return ANY if local and not settings.trusted_proxies else BUILT_ONLY
-
-
-def _is_loopback(address: object) -> bool:
-    return ipaddress.ip_address(str(address).partition("%")[0]).is_loopback
+    return ANY if all(map(is_loopback, listeners)) and not settings.trusted_proxies else BUILT_ONLY
 
 
 def _prepare(settings: RegistrySettings) -> None:
@@ -157,28 +140,6 @@ def _prepare(settings: RegistrySettings) -> None:
     finally:
         db.close()
     store.drop_stale()
-
-
-def _listen(settings: RegistrySettings) -> socket.socket:
-    try:
-        family, _, _, _, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
-    except OSError as problem:
-        hint = "Give a host name or an IP address of this machine."
-        raise UsageError(f"--host {settings.host}: {problem.strerror}.", hint=hint) from None
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(address)
-    except OSError as problem:
-        listener.close()
-        if problem.errno == errno.EADDRINUSE:
-            hint = "Stop the program that listens there, or choose another --port (0 chooses a free one)."
-            raise TemporaryError(f"Port {settings.port} of {settings.host} is in use.", hint=hint) from None
-        raise UsageError(
-            f"Cannot listen on {settings.host}:{settings.port}: {problem.strerror}.",
-            hint="Choose another --host or --port.",
-        ) from None
-    return listener
 
 
 def _raise_descriptors() -> int:
@@ -217,8 +178,8 @@ def _uvicorn_config(
 
 def _serve(
     settings: RegistrySettings,
-    listener: socket.socket,
-    tokens: Mapping[str, str],
+    listeners: Sequence[socket.socket],
+    own: socket.socket | None,
     certificate: ServerCertificate | None,
 ) -> None:
     from mxr_registry.maintenance.sweep import sweep_regularly
@@ -226,14 +187,14 @@ def _serve(
     from .app import Served, create_app
     from .server.connections import AcceptedConnection, BoundedConnections, connection_limit
 
-    app = create_app(settings, tokens)
+    app = create_app(settings)
     # A connection that stays open from the start: `mxr-registry move` detects by it that this database is served.
     app.state.services.db.open_connection()
     most = connection_limit(settings.limits.connections, _raise_descriptors())
     bounds = BoundedConnections(settings.limits, most)
     accept = partial(AcceptedConnection, bounds, None if certificate is None else certificate.context)
-    scheme = "http" if certificate is None else "https"
-    server = _server(_uvicorn_config(settings, Served(app), accept), app, bounds, listener, scheme)
+    config = _uvicorn_config(settings, Served(app), accept)
+    server = _server(config, app, bounds, listeners, own, "http" if certificate is None else "https")
 
     def stop(_number: int, _frame: Any) -> None:
         server.should_exit = True
@@ -247,20 +208,32 @@ def _serve(
         # `systemctl reload` must not end a service that has nothing to load. A closed terminal still ends its programs.
         signal.signal(signal.SIGHUP, lambda _number, _frame: None)
     with sweep_regularly(settings, app.state.services.db, app.state.services.store):
-        server.run(sockets=[listener, *(listener.dup() for _ in range(ACCEPTED_AT_ONCE - 1))])
+        server.run(sockets=[each for one in listeners if one.family != socket.AF_UNIX for each in _copies(one)])
     app.state.services.usage.close()
     app.state.authenticator.close()
     app.state.services.db.close()
 
 
+def _copies(listener: socket.socket) -> list[socket.socket]:
+    return [listener, *(listener.dup() for _ in range(ACCEPTED_AT_ONCE - 1))]
+
+
 def _server(
-    config: uvicorn.Config, app: Any, bounds: BoundedConnections, listener: socket.socket, scheme: str
+    config: uvicorn.Config,
+    app: Any,
+    bounds: BoundedConnections,
+    listeners: Sequence[socket.socket],
+    own: socket.socket | None,
+    scheme: str,
 ) -> uvicorn.Server:
     """Return the server, which extends leases before it listens, and ends long polls before it shuts down."""
+    import asyncio
+
     import uvicorn
 
     from .jobs import lease_endings
     from .routes.threads import bound_shared_threads
+    from .server.connections import AcceptedConnection
     from .server.service_manager import tell_ready
 
     class Server(uvicorn.Server):
@@ -273,12 +246,24 @@ def _server(
                 logging.getLogger("mxr_registry").warning("leases were not extended: %s", problem.message)
             bound_shared_threads()
             await super().startup(sockets)
+            for each in listeners:
+                if each.family == socket.AF_UNIX:
+                    await self.listen_unix(each, own=False)
+            if own is not None:
+                await self.listen_unix(own, own=True)
             if self.started:
-                host, port = listener.getsockname()[:2]
-                shown = f"[{host}]" if ":" in host else host
                 where = app.state.services.settings.where
-                write_line(f"mxr-registry: listening on {scheme}://{shown}:{port} ({where})")
+                shown = " and ".join(address_of(each, scheme, app.state.services.settings.unix) for each in listeners)
+                write_line(f"mxr-registry: listening on {shown} ({where})")
                 tell_ready(os.environ)
+
+        async def listen_unix(self, listener: socket.socket, *, own: bool) -> None:
+            """Listen on a Unix socket; TLS is for the network. uvicorn would open it as a TCP socket."""
+            options = {"config": config, "server_state": self.server_state, "app_state": self.lifespan.state}
+            accept = partial(AcceptedConnection, bounds, own=own, **options)
+            for each in _copies(listener):
+                server = await asyncio.get_running_loop().create_unix_server(accept, sock=each, backlog=config.backlog)
+                self.servers.append(server)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             # End all long polls at once; otherwise they would delay the shutdown.

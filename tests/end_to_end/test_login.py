@@ -36,6 +36,7 @@ def test_a_token_is_stored_used_and_forgotten(registry: Registry, alice: Host) -
     assert "This request needs a token." in refused.err and "mxr login" in refused.err
     done = alice("login", stdin=f"{secret}\n")
     assert done.out == f"{registry.url}: alice (fetch)\n" and secret not in done.out + done.err
+    assert "any program of this host can take its port" in done.err
     store = Path(alice.environ["XDG_CONFIG_HOME"]) / "mxr" / "tokens.json"
     assert stat.S_IMODE(store.stat().st_mode) == 0o600 and json.loads(store.read_text()) == {registry.url: secret}
     assert alice("whoami").out == f"alice (fetch) at {registry.url}\n"
@@ -90,10 +91,11 @@ def test_a_store_that_others_can_read_is_not_used(registry: Registry, alice: Hos
 def test_the_user_who_serves_needs_no_configuration(
     registry: Registry, tmp_path: Path, model: Path, programs: Programs, gpu: tuple[str, ...]
 ) -> None:
-    """As on one's own machine: the same configuration folder, and no token anywhere."""
-    same = {"XDG_CONFIG_HOME": registry.environ["XDG_CONFIG_HOME"]}
+    """As on one's own machine: the same folder of sockets, and no token anywhere."""
+    same = {name: registry.environ[name] for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME")}
     me = Host(tmp_path / "me", registry.url)
     me.environ = clean_environ(tmp_path / "me") | same | {"MXR_REGISTRY": registry.url}
-    assert me("whoami").out == f"local (admin) at {registry.url}\n"
+    shown = f"at {registry.url}, by the socket {registry.socket_path}"
+    assert me("whoami").out == f"local (work, admin) {shown}\n"
     published: Any = me("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python", "--json").json
     assert me("fetch", model, *gpu, "--json").json["id"] == published["id"]

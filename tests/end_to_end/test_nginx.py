@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,13 +38,13 @@ def deployed(name: str, folder: Path, registries: list[Registry]) -> Iterator[tu
     proxy.write_text((FOLDER / "mxr-proxy.conf").read_text())
     port = free_port()
     text = (FOLDER / name).read_text()
-    first, second = (each.url.removeprefix("http://") for each in registries)
+    second = registries[1].url.removeprefix("http://")
     for old, new in {
         "listen 443 ssl;": f"listen 127.0.0.1:{port} ssl;",
         "/etc/mxr/registry.pem;": f"{pem};",
         "/etc/mxr/registry.key;": f"{key};",
         "include /etc/nginx/mxr-proxy.conf;": f"include {proxy};",
-        "server 127.0.0.1:8765;": f"server {first};",
+        "server unix:/run/mxr/registry.sock;": f"server unix:{registries[0].environ['MXR_SERVE_UNIX']};",
         "#server 10.1.2.4:8765;": f"server {second};",
     }.items():
         assert text.count(f" {old}\n") == 1, old
@@ -61,9 +63,13 @@ def test_a_full_round(
     convnet: Path,
     programs: Any,
     gpu: tuple[str, ...],
+    request: pytest.FixtureRequest,
 ) -> None:
     settings = {"MXR_SERVE_TRUSTED_PROXIES": "127.0.0.1", "MXR_SERVE_ROOT_PATH": path}
-    first = own_registry(environ=settings)
+    # Short: nginx takes a path of at most 107 bytes.
+    run = Path(tempfile.mkdtemp(prefix="mxr-"))
+    request.addfinalizer(lambda: shutil.rmtree(run))
+    first = own_registry(environ={**settings, "MXR_SERVE_UNIX": str(run / "registry.sock")})
     both = [first, own_registry(environ=settings, like=first)]
     with deployed(name, tmp_path / "nginx", both) as (origin, pem):
         # A token in the database: each registry on loopback has others for its user.

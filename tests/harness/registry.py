@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import re
@@ -14,9 +15,9 @@ from typing import Any
 
 import urllib3
 
-from mxr.configuration.config_file import user_config_dir
+from mxr.configuration.config_file import user_socket_dirs
 from mxr.display.python_words import COMMAND
-from mxr.protocol import local_tokens
+from mxr.protocol import local_socket
 
 from . import tokens
 from .api_document import CONFORMANCE
@@ -46,7 +47,8 @@ class RegistryProcess:
         log: Path | None = None,
     ) -> None:
         self.data = data
-        self.environ = {"XDG_CONFIG_HOME": str(data.parent / f"{data.name}-config"), **environ}
+        own = {"XDG_CONFIG_HOME": f"{data}-config", "XDG_RUNTIME_DIR": f"{data}-run", "XDG_STATE_HOME": f"{data}-state"}
+        self.environ = {**own, **environ}
         self.flags = flags
         self.port = port
         self.through = through
@@ -78,9 +80,25 @@ class RegistryProcess:
             self.stop()
             raise AssertionError(f"the registry did not start: {self.log.read_text()}")
         self.url, self.port = found[1], int(found[2])
-        self.tokens = self.tokens or local_tokens_of(self.environ, self.url) or self._make_tokens()
+        self.tokens = self.tokens or self._own_tokens() or self._make_tokens()
         tokens.remember(self.url, self.tokens)
         self.http.headers.update(tokens.authorization(self.url))
+
+    def _own_tokens(self) -> dict[str, str]:
+        """Tokens made by the socket of the user who serves; none beyond loopback."""
+        path = self.socket_path
+        if not path.exists():
+            return {}
+        return {
+            scope: json.loads(by_socket(path, "POST", "/v1/tokens", {"name": "tests", "scopes": [scope]})[1])["secret"]
+            for scope in ("admin", "work")
+        }
+
+    @property
+    def socket_path(self) -> Path:
+        """Where the socket of the user who serves is, if there is one."""
+        places = [folder / local_socket.name_of(self.port) for folder in user_socket_dirs(self.environ)]
+        return next((place for place in places if place.exists()), places[0])
 
     def _make_tokens(self) -> dict[str, str]:
         """Tokens of a registry that other hosts can reach, which keeps none for its user."""
@@ -139,10 +157,17 @@ class RegistryProcess:
         return reply.status, said
 
 
-def local_tokens_of(environ: Mapping[str, str], url: str) -> dict[str, str]:
-    """The tokens that a registry at this URL keeps for its user, by their scope; none beyond loopback."""
-    at = urllib3.util.parse_url(url)
-    return local_tokens.read(local_tokens.path_of(user_config_dir(environ), str(at.host).strip("[]"), at.port or 80))
+def by_socket(
+    path: Path, method: str, target: str, body: Any = None, headers: Mapping[str, str] | None = None
+) -> tuple[int, bytes]:
+    """Status and body of a reply that comes by a Unix socket."""
+    connection = http.client.HTTPConnection("localhost", timeout=90)
+    connection.sock = local_socket.connect(path, 90, private=False)
+    data = None if body is None else json.dumps(body).encode()
+    connection.request(method, target, data, {**body_type(body), **(headers or {})})
+    with contextlib.closing(connection):
+        reply = connection.getresponse()
+        return reply.status, reply.read()
 
 
 def body_type(body: Any) -> dict[str, str]:

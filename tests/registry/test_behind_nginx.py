@@ -14,6 +14,7 @@ from registry.registry_client import GFX908, gpu_key
 from servers.nginx import nginx
 
 from mxr.client.registry import Client
+from mxr.configuration.config_file import user_socket_dirs
 from mxr.errors import UnauthenticatedError
 from mxr.settings import Settings
 
@@ -51,13 +52,12 @@ def test_the_address_of_the_proxy_is_no_credential(behind: tuple[Any, str]) -> N
     assert urllib3.request("GET", f"{url}/v1/whoami", headers=forwarded).status == 401
 
 
-def test_the_user_who_serves_finds_no_token_for_the_proxy(behind: tuple[Any, str]) -> None:
+def test_the_user_who_serves_has_no_rights_through_the_proxy(behind: tuple[Any, str]) -> None:
     """It listens on another port, and passes on what it gets: other users could run it."""
     server, url = behind
-    folder = Path(server.environ["XDG_CONFIG_HOME"]) / "mxr"
     with pytest.raises(UnauthenticatedError) as caught:
-        Client(Settings(url, config_dir=folder)).whoami()
-    assert caught.value.hint.startswith("There is no token in ")
+        Client(Settings(url, socket_dirs=user_socket_dirs(server.environ))).whoami()
+    assert caught.value.hint.startswith("No registry of this user has a socket for this port")
 
 
 def test_a_full_round_with_a_token(behind: tuple[Any, str]) -> None:

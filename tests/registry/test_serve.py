@@ -106,7 +106,7 @@ def test_it_stops_while_an_upload_hangs(start: Any) -> None:
 def test_beyond_this_machine_nobody_finds_a_token_by_himself(start: Any, host: str) -> None:
     server = start("--host", host)
     assert server.url.startswith(f"http://{'[::]' if host == '::' else host}:")
-    assert not list(Path(server.environ["XDG_CONFIG_HOME"]).rglob("*.json"))
+    assert not server.socket_path.exists()
     bare = server.call("GET", "/v1/artifacts", headers={"authorization": ""})
     assert (bare[0], bare[1]["code"]) == (401, "unauthenticated")
     assert server.call("GET", "/v1/artifacts")[0] == 200

@@ -30,6 +30,7 @@ def login(session: Session, url: str | None) -> None:
     mxr login https://registry.example.com
     mxr login https://registry.example.com < alice.token
     """
+    from mxr.client.plain_http import is_loopback_url
     from mxr.client.registry import Client
     from mxr.settings import load_settings
     from mxr.settings.tokens import check_token, read_stored, write_stored
@@ -45,6 +46,11 @@ def login(session: Session, url: str | None) -> None:
     for name in ("token", "token_file"):
         if name in settings.sources:
             note(f"mxr: {settings.sources[name]} is set, and comes before what is stored.")
+    if is_loopback_url(settings.registry):
+        note(
+            "mxr: while that registry is down, any program of this host can take its port, and gets this token. "
+            "unix:/PATH of its socket is safe (docs/access.md)."
+        )
     if session.as_json:
         print_json({"registry": settings.registry, "name": found.name, "scopes": list(found.scopes)})
     else:

@@ -1,15 +1,11 @@
 """Which token a client sends, and to whom.
 
 A configured token (`Settings.token`, or the content of `Settings.token_file`) goes to the registry that it was
-configured for. Without one, the registry on this host that belongs to this very user has left a token in a file: it
-goes only over a connection whose other end is a program of this user.
+configured for. The registry of this very user on this host needs none (`registry_socket`).
 """
 
 from __future__ import annotations
 
-import os
-import pwd
-import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -18,12 +14,10 @@ from typing import Any
 
 from mxr.configuration.config_file import UntrustedFileError, read_config
 from mxr.errors import UnauthenticatedError, UsageError
-from mxr.protocol import local_tokens
 from mxr.settings import Settings
 from mxr.settings.tokens import check_token, read_stored
 
-from .listener import owner_of_peer
-from .plain_http import is_loopback, refuse_plain
+from .plain_http import is_loopback_url, refuse_plain
 
 Header = Mapping[str, str]
 
@@ -34,7 +28,6 @@ class Credentials:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._file = TokenFile(settings.token_file) if settings.token_file else None
-        self._missing = ""
 
     @cached_property
     def _stored(self) -> str | None:
@@ -56,37 +49,6 @@ class Credentials:
             refuse_plain(self._settings.registry)
         return _header(token) if token else {}
 
-    def header_for(self, connection: socket.socket) -> Header:
-        """Return the header with the token that the registry of this user at the other end has left, if it has."""
-        if self._configured or self._settings.config_dir is None:
-            return {}
-        try:
-            host, port = connection.getpeername()[:2]
-        except OSError:
-            return {}
-        token, self._missing = self._local_token(connection, host, port) if is_loopback(host) else (None, "")
-        return _header(token) if token else {}
-
-    def _local_token(self, connection: socket.socket, host: str, port: int) -> tuple[str | None, str]:
-        """Return the token for a listener on this host, or None and the reason, as a sentence."""
-        owner, me = owner_of_peer(connection), os.geteuid()
-        if owner is None:
-            return None, (
-                "What listens there cannot be seen from here (it runs in another network namespace, such as a "
-                "container with a published port), so no token was sent."
-            )
-        if owner != me:
-            return None, f"The registry there belongs to the user {_user(owner)}, so no token was sent."
-        assert self._settings.config_dir is not None
-        path = local_tokens.path_of(self._settings.config_dir, host, port)
-        try:
-            found = local_tokens.read(path)
-        except UntrustedFileError as reason:
-            return None, f"{path} is not used: {reason}."
-        if not found:
-            return None, f"There is no token in {path}."
-        return found[self._settings.role], ""
-
     def explain(self, error: UnauthenticatedError) -> None:
         """Say in an error which token the registry refused, or why there was none."""
         settings = self._settings
@@ -96,8 +58,8 @@ class Credentials:
             error.hint = f"The token comes from {source}. {error.usual_hint}"
         elif settings.withheld:
             error.hint = f"{settings.withheld} {error.usual_hint}"
-        elif self._missing:
-            error.hint = f"{self._missing} {error.usual_hint}"
+        elif is_loopback_url(settings.registry):
+            error.hint = f"No registry of this user has a socket for this port, so it needs a token. {error.usual_hint}"
 
 
 class TokenFile:
@@ -141,10 +103,3 @@ class TokenFile:
 
 def _header(token: str) -> Header:
     return {"Authorization": f"Bearer {token}"}
-
-
-def _user(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)

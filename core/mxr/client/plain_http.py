@@ -11,11 +11,16 @@ from mxr.errors import NotAllowedError
 def refuse_plain(url: str) -> None:
     """Raise `NotAllowedError` if a token for this URL would leave this machine unencrypted."""
     parts = urlsplit(url)
-    if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         raise NotAllowedError(
             f"The token would go to {parts.hostname} over plain http, where others can read it.",
             hint="Use an https:// URL. In a network that you trust: --plaintext or MXR_PLAINTEXT=1.",
         )
+
+
+def is_loopback_url(url: str) -> bool:
+    """Whether a URL is that of a TCP port of this host."""
+    return url.startswith("http://") and is_loopback(urlsplit(url).hostname or "")
 
 
 def is_loopback(host: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mxr.errors import UsageError
@@ -18,25 +18,24 @@ if TYPE_CHECKING:
 
     from mxr.settings import Settings
 
-Authorize = Callable[["socket.socket"], Mapping[str, str]]
-"""Returns further headers for a connected socket."""
+Connect = Callable[[str, int, "float | None"], "socket.socket | None"]
+"""Given host, port and timeout in seconds, returns a connected socket, or None where TCP is to be used."""
 
 
-def new_pool(settings: Settings, connections: int, authorize: Authorize) -> urllib3.PoolManager:
-    """Return a pool of so many connections to each host. `authorize` is called once for each connection.
+def new_pool(settings: Settings, connections: int, connect: Connect = lambda *_: None) -> urllib3.PoolManager:
+    """Return a pool of so many connections to each host. `connect`: makes the connections without TLS.
 
     Raises `UsageError` for authorities that cannot be read.
     """
     trust = _trust(settings.ca_file)
-    kind = _pool_manager(authorize)
+    kind = _pool_manager(connect)
     return kind(maxsize=connections, headers=PLAIN, retries=False, socket_options=_keepalive(), **trust)
 
 
-def _pool_manager(authorize: Authorize) -> type[urllib3.PoolManager]:
+def _pool_manager(connect: Connect) -> type[urllib3.PoolManager]:
     """Return the class of a client's pools: with a deadline for the header of each reply.
 
-    `authorize`: returns further headers for a connected socket, once for each connection. urllib3 is imported with the
-    first request, to keep a fetch from the cache fast.
+    urllib3 is imported with the first request, to keep a fetch from the cache fast.
     """
     import socket
 
@@ -45,14 +44,9 @@ def _pool_manager(authorize: Authorize) -> type[urllib3.PoolManager]:
 
     def timed(kind: type[Any]) -> type[Any]:
         class TimedConnection(kind):  # type: ignore[misc]
-            authorized: tuple[object, Mapping[str, str]] = (None, {})
-
-            def request(self, method: str, url: str, body: Any = None, headers: Any = None, **options: Any) -> None:
-                if self.sock is None:
-                    self.connect()
-                if self.authorized[0] is not self.sock:
-                    self.authorized = (self.sock, authorize(self.sock))
-                super().request(method, url, body, {**(headers or {}), **self.authorized[1]}, **options)
+            def _new_conn(self) -> socket.socket:
+                own = connect(self.host, self.port, self.timeout) if kind is HTTPConnection else None
+                return own or super()._new_conn()
 
             def getresponse(self) -> Any:
                 with shut_down_after((self.timeout or 0) + REPLY_SECONDS, lambda: self.sock.shutdown(socket.SHUT_RD)):

@@ -34,13 +34,17 @@ from mxr.util.hashing import CHUNK
 
 from .command_hints import command_hint
 from .credentials import Credentials
+from .plain_http import is_loopback_url
 from .pools import new_pool
 from .proxy_replies import proxy_error
 from .redirects import PLAIN, RedirectHost, returned_connection
+from .registry_socket import RegistrySocket
 from .reply_limits import MAX_ERROR, MAX_REPLY, MAX_VALUES, MIN_RATE, REPLY_SECONDS, shut_down_after
 from .retry import ONCE, REQUEST, RetryPolicy, retry
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import urllib3
 
     from mxr.protocol import access, surveys
@@ -84,18 +88,24 @@ class Client:
         self._settings = settings
         self._connections = connections
         self._credentials = Credentials(settings)
+        self._socket = RegistrySocket(settings)
         self._redirect_host = RedirectHost()
         self.identity = ""
         """The UUID of the registry that sent the last reply; empty before, and where the reply did not say."""
 
     @cached_property
     def _pool(self) -> urllib3.PoolManager:
-        return new_pool(self._settings, self._connections, self._credentials.header_for)
+        return new_pool(self._settings, self._connections, self._socket.connect)
 
     @cached_property
     def _plain_pool(self) -> urllib3.PoolManager:
         """Connections to other hosts, which get no token."""
-        return new_pool(self._settings, self._connections, lambda _: {})
+        return new_pool(self._settings, self._connections)
+
+    @property
+    def socket_path(self) -> Path | None:
+        """The Unix socket by which the last connection reached the registry; None for TCP."""
+        return self._socket.used
 
     def with_timeout(self, seconds: float) -> Client:
         """Return a client with its own connection and a timeout of at most `seconds` without a byte received."""
@@ -426,13 +436,13 @@ class Client:
         """Make one attempt: returns a reply with a status below 400, and raises the error in any other."""
         import urllib3
 
-        timeout = self._settings.timeout
+        timeout, header = self._settings.timeout, self._credentials.header()
         try:
             reply = self._pool.request(
                 method,
-                self.url + artifact_protocol.API + path,
+                self._socket.base + artifact_protocol.API + path,
                 body=body,
-                headers={**PLAIN, **self._credentials.header(), **headers},
+                headers={**PLAIN, **header, **headers},
                 # `retry` makes the attempts, and no token goes along a redirect.
                 retries=False,
                 redirect=False,
@@ -451,6 +461,12 @@ class Client:
         if reply.status >= 400:
             with returned_connection(reply):
                 raise self._error(reply)
+        if is_loopback_url(self.url) and not (self.socket_path or header):
+            with returned_connection(reply):
+                raise NotARegistryError(
+                    f"What answers at {self.url} asks for no token, which every registry does.",
+                    hint="Another program may have taken the port. Start the registry, or run `mxr login`.",
+                )
         if not self.identity or (reply.status >= 300 and not (redirects or reply.status == NOT_MODIFIED)):
             with returned_connection(reply):
                 raise self._foreign(reply)

@@ -116,6 +116,16 @@ def user_config_dir(environ: Mapping[str, str]) -> Path:
     return (Path(base) if base.startswith("/") else Path(environ.get("HOME") or "/") / ".config") / "mxr"
 
 
+def user_socket_dirs(environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """Return the folders of the sockets of this user's registries, whether they exist or not, the preferred one first.
+
+    Source: XDG Base Directory Specification.
+    """
+    runtime = Path(environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}")
+    state = Path(environ.get("XDG_STATE_HOME") or Path(environ.get("HOME") or "/") / ".local" / "state")
+    return runtime / "mxr", state / "mxr" / "run"
+
+
 def read_config(
     path: Path, within: str = "", *, follow_links: bool = False, any_owner: bool = False, private: bool = False
 ) -> ConfigFile | None:

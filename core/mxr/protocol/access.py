@@ -108,10 +108,13 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who sent a request: the principal of its token, with what the token allows."""
+    """Who sent a request: the principal of its token, with what the token allows.
+
+    `token`: its id; none for the user who runs the registry, by the socket of this user.
+    """
 
     name: str
     namespace: str
     scopes: tuple[str, ...]
-    token: str
+    token: str | None
     expires_at: Timestamp | None = None

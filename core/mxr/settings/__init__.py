@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mxr.configuration.client_variables import VARIABLES
-from mxr.configuration.config_file import UntrustedFileError, read_config, user_config_dir
+from mxr.configuration.config_file import UntrustedFileError, read_config, user_config_dir, user_socket_dirs
 from mxr.errors import UsageError
 from mxr.util.frozen import dataclass
 
@@ -47,8 +47,8 @@ class Settings:
     """The settings of a client. Their repr has no secret.
 
     `registry`: URL, without user and password. `token`: sent as a bearer token; `token_file`: a file that has it.
-    `ca_file`: certificates (PEM) of authorities that may sign the registry's, besides those of the system. `role`:
-    the scope of the token that a registry of this user on this host offers. `withheld`: why a token is not for
+    `ca_file`: certificates (PEM) of authorities that may sign the registry's, besides those of the system.
+    `socket_dirs`: folders of the sockets of this user's registries on this host. `withheld`: why a token is not for
     `registry`, as a sentence. `config_dir`: folder of this user's configuration. `cache_dir`: of the local cache.
     `consumer`: default of `--for`. `rocm`, `migraphx`, `batch`: what a request has where neither options nor host tell.
     `host_file`: recorded host facts (`mxr host --json`). `timeout`: seconds without a
@@ -80,7 +80,7 @@ class Settings:
     batch: tuple[int, ...] = ()
     token_file: Path | None = None
     ca_file: Path | None = None
-    role: str = "admin"
+    socket_dirs: tuple[Path, ...] = ()
     withheld: str = ""
     config_dir: Path | None = None
     home: Path | None = None
@@ -125,7 +125,8 @@ def load_settings(environ: Mapping[str, str], given: Mapping[str, Any] | None = 
         if name in found:
             found[name] = _request_default(name, found[name], sources[name])
     config_dir = config.parent
-    return Settings(**found | read, home=home, config_dir=config_dir, sources=sources, unused=unused)
+    more = {"home": home, "config_dir": config_dir, "socket_dirs": user_socket_dirs(environ)}
+    return Settings(**found | read | more, sources=sources, unused=unused)
 
 
 def _token_settings(levels: Sequence[Mapping[str, Any]], registry: str, sources: Mapping[str, str]) -> dict[str, Any]:
@@ -217,8 +218,11 @@ def _url(found: Mapping[str, Any]) -> str:
             "The registry URL contains a user name or a password.",
             hint="Remove it, and run `mxr login` or set MXR_TOKEN_FILE.",
         )
+    if url.startswith("unix:/"):
+        return url
     if not url.startswith(("http://", "https://")) or not _host(url):
-        raise UsageError(f"{url!r} is not a registry URL.", hint="Write it as http://HOST:8765 or https://HOST.")
+        hint = "Write it as https://HOST, http://HOST:8765 or unix:/PATH."
+        raise UsageError(f"{url!r} is not a registry URL.", hint=hint)
     return url
 
 

@@ -14,6 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sqlalchemy import bindparam, select
 from sqlalchemy.exc import SQLAlchemyError
@@ -21,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from mxr.artifact.timestamps import time_text
 from mxr.display.text import printable
 from mxr.errors import MxrError, NotAllowedError, UnauthenticatedError
-from mxr.protocol.access import LOCAL, TOKEN
+from mxr.protocol.access import ADMIN, LOCAL, TOKEN, WORK
 from mxr_registry.database.session import Database, Now, PreparedQuery, Row
 from mxr_registry.database.tables import TokenRow
 
@@ -42,6 +43,17 @@ USE_WRITTEN = 60.0
 WRITE_DELAY = 5.0
 LOG_INTERVAL = 60.0
 """Seconds between two lines of the log about tokens that are not valid."""
+
+OWN_PEER = "mxr.own_peer"
+"""The name under which the ASGI scope of a request says whether it came from the registry's own user or root."""
+
+FORWARDED = frozenset(
+    {b"forwarded", b"via", b"x-real-ip", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"}
+)
+"""Headers that proxies add."""
+
+OWN = Caller(LOCAL, "default", frozenset({ADMIN, WORK}), token="")
+"""The user who runs the registry, and root of its host."""
 
 BY_ID = PreparedQuery(
     select(
@@ -78,11 +90,10 @@ class KnownToken:
 
 
 class Authenticator:
-    """The tokens that this process has seen lately. `local`: scopes by token, of tokens that are in no database."""
+    """The tokens that this process has seen lately."""
 
-    def __init__(self, db: Database, local: Mapping[str, Sequence[str]] | None = None) -> None:
+    def __init__(self, db: Database) -> None:
         self._db = db
-        self._local = {_id_of(token): _local_token(token, scopes) for token, scopes in (local or {}).items()}
         self._known: OrderedDict[str, KnownToken] = OrderedDict()
         self._revoked: dict[str, float] = {}
         self._reading: set[str] = set()
@@ -98,9 +109,9 @@ class Authenticator:
         Raises `UnauthenticatedError` for a token without the form of one.
         """
         id = _id_of(token)
-        found = self._local.get(id) or self._known.get(id)
+        found = self._known.get(id)
         if found is not None:
-            age = time.monotonic() - found.read_at if found.read_at else 0.0
+            age = time.monotonic() - found.read_at
             # One of many requests at the same moment reads it again.
             if age < FRESH or (age < STALE and id in self._reading):
                 return found
@@ -144,8 +155,6 @@ class Authenticator:
         if not hmac.compare_digest(digest_of(token), known.sha256):
             raise not_valid()
         caller = known.caller
-        if not known.read_at:
-            return caller
         moment = known.moment()
         if known.revoked_at is not None:
             raise _ended(caller, "was revoked", known.revoked_at)
@@ -201,6 +210,17 @@ class Authenticator:
             self.write_uses()
 
 
+def own_caller(scope: Mapping[str, Any]) -> Caller | None:
+    """Return the caller of a request that came by the socket of the registry's own user, from this user or root.
+
+    None for all others, for a request with a token, whose rights count, and for one that a proxy passes on: it is from
+    somebody else.
+    """
+    if not scope.get(OWN_PEER) or any(name == b"authorization" or name in FORWARDED for name, _ in scope["headers"]):
+        return None
+    return OWN
+
+
 def token_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """Return the token in the headers of a request, whose names are in lower case. Raises `UnauthenticatedError`.
 
@@ -246,8 +266,3 @@ def _id_of(token: str) -> str:
     if found is None:
         raise not_valid()
     return found[1]
-
-
-def _local_token(token: str, scopes: Sequence[str]) -> KnownToken:
-    caller = Caller(LOCAL, "default", frozenset(scopes), _id_of(token))
-    return KnownToken(caller, digest_of(token), read_at=0.0, ahead=0.0, used_at=0.0)

@@ -1,19 +1,20 @@
 """Resolve a request to an artifact: a choice among few rows, and a reply assembled from the stored JSON of one.
 
-A whole fleet calls this at the same time: a hit runs two indexed queries and does not re-encode stored JSON. What a
-publisher can make large, such as a manifest, is read of the chosen artifact only. The digests of a request are cached,
-since many hosts send the same request.
+A whole fleet calls this at the same time: a hit runs one or two indexed queries and does not re-encode stored JSON.
+What a publisher can make large, such as a manifest, is read of the chosen artifact only. The digests of a request are
+cached, since many hosts send the same request.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 from urllib.parse import quote
 
-from sqlalchemy import bindparam, literal_column, or_, select
+from sqlalchemy import Select, and_, bindparam, exists, literal_column, or_, select
+from sqlalchemy.orm import aliased
 
 from mxr.artifact import matching
 from mxr.artifact.attributes import RelatedKey, Request
@@ -40,16 +41,30 @@ CHOOSABLE = (
 
 Their order decides only which are left out where a key has more than `MAX_CANDIDATES`."""
 
-MATCHING_DIGEST = (
-    CHOOSABLE.where(or_(ArtifactRow.digest == bindparam("digest"), ArtifactRow.digest == bindparam("generic")))
-    .limit(literal_column(str(2 * MAX_CANDIDATES)))
-    .offset(literal_column("0"))
-)
-"""The artifacts that could satisfy a request. Parameters: `namespace`, `digest`, `generic` (or `digest` again)."""
+REPLY_COLUMNS = (*catalog.COLUMNS, ArtifactRow.names_json, ArtifactRow.manifest_json)
+"""What a reply needs of the chosen artifact."""
 
-CHOSEN = select(*catalog.COLUMNS, ArtifactRow.names_json, ArtifactRow.manifest_json).where(
-    ArtifactRow.seq == bindparam("of")
-)
+
+def _matching_digest() -> Select[Any]:
+    whole, other = aliased(ArtifactRow, name="whole"), aliased(ArtifactRow, name="other")
+
+    def matches(row: Any) -> Any:
+        return or_(row.digest == bindparam("digest"), row.digest == bindparam("generic"))
+
+    alone = ~exists().where(other.namespace == bindparam("namespace"), matches(other), other.seq != ArtifactRow.seq)
+    known = {column.key for column in CHOOSABLE.selected_columns}
+    more = [getattr(whole, each.key).label(each.key) for each in REPLY_COLUMNS if each.key not in known]
+    found = CHOOSABLE.where(matches(ArtifactRow)).add_columns(*more)
+    found = found.outerjoin(whole, and_(whole.seq == ArtifactRow.seq, alone))
+    return found.limit(literal_column(str(2 * MAX_CANDIDATES))).offset(literal_column("0"))
+
+
+MATCHING_DIGEST = _matching_digest()
+"""The artifacts that could satisfy a request. Parameters: `namespace`, `digest`, `generic` (or `digest` again).
+
+With `REPLY_COLUMNS` where there is only one, as nearly always; otherwise the others are null."""
+
+CHOSEN = select(*REPLY_COLUMNS).where(ArtifactRow.seq == bindparam("of"))
 """One artifact, with what a reply needs. Parameter: `of`, its `seq`."""
 
 MAX_AT_ONCE = 4 << 10
@@ -60,6 +75,10 @@ MAX_CACHED = 1 << 20
 
 PREPARED = PreparedQuery(MATCHING_DIGEST)
 PREPARED_CHOSEN = PreparedQuery(CHOSEN)
+
+
+RunQuery = Callable[[PreparedQuery, Mapping[str, object]], "list[Row] | None"]
+"""Runs a query. None where it could take long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +136,8 @@ def hit_at_once(db: Database, usage: UsageCounter, namespace: str, body: bytes) 
     if len(body) > MAX_AT_ONCE:
         return None
     wanted = decode_request(body)
-    rows = db.run_at_once(PREPARED, _parameters(namespace, wanted)) if wanted.is_short else None
-    chosen = choose_row(rows, wanted, db.serve) if rows else None
-    found = db.run_at_once(PREPARED_CHOSEN, {"of": chosen[0].order}) if chosen else None
-    return _count(usage, namespace, _result(found[0], chosen[1], db.serve)) if chosen and found else None
+    found = _find_hit(db.run_at_once, db.serve, namespace, wanted) if wanted.is_short else None
+    return _count(usage, namespace, found) if found else None
 
 
 def _count(usage: UsageCounter, namespace: str, found: ResolveResult) -> str:
@@ -144,19 +161,25 @@ def find_hit(db: Database, namespace: str, wanted: ResolveRequest) -> ResolveRes
             chosen = choose_row(_rows(session, namespace, wanted), wanted, db.serve)
             row = session.execute(CHOSEN, {"of": chosen[0].order}).one() if chosen else None
         return _result(row, chosen[1], db.serve) if chosen else None
-    while (
-        chosen := choose_row(db.run_prepared(PREPARED, _parameters(namespace, wanted)), wanted, db.serve)
-    ) is not None:
-        rows = db.run_prepared(PREPARED_CHOSEN, {"of": chosen[0].order})
+    return _find_hit(db.run_prepared, db.serve, namespace, wanted)
+
+
+def _find_hit(run: RunQuery, default: str, namespace: str, wanted: ResolveRequest) -> ResolveResult | None:
+    while rows := run(PREPARED, _parameters(namespace, wanted)):
+        chosen = choose_row(rows, wanted, default)
+        if chosen is None:
+            return None
+        row = next(row for row in rows if row.seq == chosen[0].order)
+        whole = run(PREPARED_CHOSEN, {"of": row.seq}) if row.manifest_json is None else [row]
+        if whole is None:
+            return None
         # Without a row, the artifact was removed in between: another one may serve.
-        if rows:
-            return _result(rows[0], chosen[1], db.serve)
+        if whole:
+            return _result(whole[0], chosen[1], default)
     return None
 
 
 def _rows(session: Session, namespace: str, wanted: ResolveRequest) -> Sequence[Row]:
-    if wanted.is_short:
-        return session.execute(MATCHING_DIGEST, _parameters(namespace, wanted)).all()
     query = CHOOSABLE.where(ArtifactRow.digest.in_(wanted.related)).limit(len(wanted.related) * MAX_CANDIDATES)
     return session.execute(query, {"namespace": namespace}).all()
 

@@ -65,7 +65,22 @@ class ServeSettings:
     """Where the registry listens, whom it answers, and where it keeps what is not in another database or store."""
 
     host: str = setting("127.0.0.1", "The address to listen on.", option="--host")
-    port: int = setting(8765, "The port to listen on; 0 chooses a free one.", least=0, most=65_535, option="--port")
+    port: int | None = setting(
+        None,
+        "The port to listen on; 0 chooses a free one.",
+        least=0,
+        most=65_535,
+        example="8765",
+        absent="8765, or none with `unix`",
+        option="--port",
+    )
+    unix: Path | None = setting(
+        None,
+        "A Unix socket to listen on, for a proxy and other users of this host. Its folder must be the service's.",
+        example='"/run/mxr/registry.sock"',
+        absent="no such socket",
+        option="--unix",
+    )
     data: Path | None = setting(
         None,
         "The data directory, for database and files.",
@@ -152,7 +167,8 @@ class RegistrySettings:
     database_url: str = field(repr=False)
     store_url: str = field(repr=False)
     host: str = "127.0.0.1"
-    port: int = 8765
+    port: int | None = None
+    unix: Path | None = None
     verbose: bool = False
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -187,6 +203,7 @@ class RegistrySettings:
             store_url=paths["store.url"],
             host=served.host,
             port=served.port,
+            unix=served.unix,
             verbose=served.verbose,
             tls_cert=served.tls_cert,
             tls_key=served.tls_key,

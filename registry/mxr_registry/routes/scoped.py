@@ -9,7 +9,7 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
 from mxr.errors import UnauthenticatedError
-from mxr_registry.access.authentication import Authenticator, require, token_of
+from mxr_registry.access.authentication import Authenticator, own_caller, require, token_of
 from mxr_registry.access.caller import Caller
 from mxr_registry.access.scopes import scopes_of
 
@@ -45,6 +45,10 @@ class ScopedRoute(APIRoute):
 
 async def admit(request: Request, scopes: tuple[str, ...]) -> Caller:
     """Return the caller of a request, who has one of these scopes. Raises `UnauthenticatedError`, `NotAllowedError`."""
+    own = own_caller(request.scope)
+    if own is not None:
+        require(own, scopes)
+        return own
     authenticator = request.app.state.authenticator
     assert isinstance(authenticator, Authenticator)
     try:

@@ -35,7 +35,7 @@ async def whoami(caller: CallerDep) -> Response:
     """The principal and the scopes of the token, and when it expires."""
     expires = None if caller.expires_at is None else Timestamp(caller.expires_at)
     scopes = access.check_scopes(tuple(caller.scopes))
-    found = access.Principal(caller.principal, caller.namespace, scopes, caller.token, expires)
+    found = access.Principal(caller.principal, caller.namespace, scopes, caller.token or None, expires)
     return reply(codec.canonical(codec.encode(found)))
 
 

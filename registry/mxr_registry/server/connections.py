@@ -16,16 +16,19 @@ A connection whose request waits in the registry (a long poll, a full store) is 
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvloop.loop import SSLProtocol  # type: ignore[attr-defined]
 
 from mxr.errors import MEDIA_TYPE, MalformedError, MxrError, TemporaryError, UsageError
+from mxr.protocol.local_socket import is_own_peer
 from mxr_registry import request_id
+from mxr_registry.access.authentication import OWN_PEER
 from mxr_registry.config.limits import RequestLimits
 
 MAX_HEADER = 32 << 10
@@ -101,9 +104,12 @@ class BoundedConnections:
 class AcceptedConnection(asyncio.BufferedProtocol):
     """A connection from its first moment, so that it counts before its TLS handshake; then bytes for its protocol."""
 
-    def __init__(self, bounds: BoundedConnections, tls: ssl.SSLContext | None, **options: Any) -> None:
+    def __init__(
+        self, bounds: BoundedConnections, tls: ssl.SSLContext | None = None, *, own: bool = False, **options: Any
+    ) -> None:
+        """`own`: it came by the socket of this user, where the kernel says who is at the other end."""
         self._bounds, self._tls = bounds, tls
-        self._http = BoundedProtocol(bounds, **options)
+        self._http = BoundedProtocol(bounds, own=own, **options)
         self._deadline = 0.0
         self._is_open = self._is_ready = False
         self.transport: asyncio.Transport
@@ -176,11 +182,12 @@ class AcceptedConnection(asyncio.BufferedProtocol):
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """The requests of one connection. `bounds`: those of its server."""
+    """The requests of one connection. `bounds`: those of its server. `own`: see `AcceptedConnection`."""
 
-    def __init__(self, bounds: BoundedConnections, **options: Any) -> None:
+    def __init__(self, bounds: BoundedConnections, *, own: bool = False, **options: Any) -> None:
         super().__init__(**options)
         self.bounds = bounds
+        self._own = own
         self._in_header = self._in_body = self._in_linger = False
         self._header_size = self._fields = 0
         self._answered: Any = None
@@ -189,6 +196,12 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request."""
         super().connection_made(transport)
+        found = transport.get_extra_info("socket")
+        if found.family == socket.AF_UNIX:
+            # It is on this host, which limits and logs know by this address.
+            self.client, self.server = ("127.0.0.1", 0), ("127.0.0.1", None)
+            with socket.fromfd(found.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+                self._own = self._own and is_own_peer(peer)
         self._begin_header()
         self.bounds.watch(self.loop)
 
@@ -237,6 +250,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.cycle is None or self.cycle.response_complete:
             self._fields = 0
         super().on_message_begin()
+        cast("dict[str, Any]", self.scope)[OWN_PEER] = self._own
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Count the fields, those of a trailer too. Raises `_LimitError`, which ends the parsing."""

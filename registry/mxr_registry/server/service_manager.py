@@ -1,10 +1,29 @@
-"""Tells the service manager that the registry serves, so that `systemctl start` returns then. Source: sd_notify(3)."""
+"""What a service manager such as systemd gives to a registry, and what it is told.
+
+It gives sockets that stay open while the registry restarts, so that nobody else can take their port or path, and it
+hears when the registry serves. Sources: sd_listen_fds(3), sd_notify(3).
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from collections.abc import Mapping
+
+FIRST = 3
+"""The descriptor of the first socket."""
+
+
+def inherited_sockets(environ: Mapping[str, str]) -> list[socket.socket]:
+    """Return the sockets that the service manager listens on for this process; nothing where it has none."""
+    count = environ.get("LISTEN_FDS", "")
+    if environ.get("LISTEN_PID") != str(os.getpid()) or not (count.isascii() and count.isdigit()):
+        return []
+    found = [socket.socket(fileno=FIRST + number) for number in range(int(count))]
+    for each in found:
+        each.set_inheritable(False)
+    return found
 
 
 def tell_ready(environ: Mapping[str, str]) -> None:

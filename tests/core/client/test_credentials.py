@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ import pytest
 from mxr.client.credentials import TokenFile
 from mxr.client.registry import Client
 from mxr.errors import MxrError, NotARegistryError, UnauthenticatedError, UsageError
-from mxr.protocol import local_tokens
 from mxr.protocol.artifacts import REGISTRY_HEADER
 from mxr.settings import DEFAULT_REGISTRY, Settings, load_settings
 from mxr.settings.tokens import write_stored
@@ -64,108 +61,6 @@ def refusal(settings: Settings) -> UnauthenticatedError:
     with pytest.raises(UnauthenticatedError) as caught:
         Client(settings).whoami()
     return caught.value
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> Iterator[tuple[Any, Settings, Path]]:
-    """A server of this user, settings without a token, and the file of tokens that a registry keeps."""
-    with recorder() as server:
-        path = local_tokens.path_of(tmp_path, "127.0.0.1", server.server_port)
-        path.parent.mkdir()
-        path.write_text(json.dumps({"admin": ADMIN, "work": WORK}))
-        path.chmod(0o600)
-        yield server, Settings(server.url, config_dir=tmp_path), path
-
-
-class TestLocalTokens:
-    def test_each_program_of_the_user_finds_its_own(self, local: tuple[Any, Settings, Path]) -> None:
-        server, settings, _ = local
-        refusal(settings)
-        refusal(replace(settings, role="work"))
-        refusal(replace(settings, registry=f"http://localhost:{server.server_port}"))
-        assert server.sent == [f"Bearer {ADMIN}", f"Bearer {WORK}", f"Bearer {ADMIN}"]
-
-    def test_a_configured_token_comes_first(self, local: tuple[Any, Settings, Path]) -> None:
-        server, settings, _ = local
-        refusal(replace(settings, token=OTHER))
-        assert server.sent == [f"Bearer {OTHER}"]
-
-    @pytest.mark.parametrize("mode", [0o644, 0o604, 0o622])
-    def test_a_file_that_others_can_read_or_write_is_not_used(
-        self, local: tuple[Any, Settings, Path], mode: int
-    ) -> None:
-        server, settings, path = local
-        path.chmod(mode)
-        error = refusal(settings)
-        assert server.sent == [None] and f"mode {mode:04o}" in error.hint and "chmod go-" in error.hint
-
-    @pytest.mark.parametrize("text", ["", "{}", "[]", "{", '{"admin": "x", "work": "y"}', f'{{"admin": "{ADMIN}"}}'])
-    def test_a_file_that_no_registry_wrote(self, local: tuple[Any, Settings, Path], text: str) -> None:
-        server, settings, path = local
-        path.write_text(text)
-        assert "There is no token in" in refusal(settings).hint and server.sent == [None]
-
-    def test_a_link_is_not_followed(self, local: tuple[Any, Settings, Path]) -> None:
-        server, settings, path = local
-        path.rename(path.with_name("elsewhere"))
-        path.symlink_to("elsewhere")
-        assert "it is a symbolic link" in refusal(settings).hint and server.sent == [None]
-
-    def test_without_a_file_the_hint_says_so(self, local: tuple[Any, Settings, Path]) -> None:
-        _, settings, path = local
-        path.unlink()
-        assert refusal(settings).hint.startswith(f"There is no token in {path}. Run `mxr login`")
-
-    def test_what_cannot_be_seen_gets_none(
-        self, local: tuple[Any, Settings, Path], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        server, settings, _ = local
-        monkeypatch.setattr("mxr.client.credentials.owner_of_peer", lambda _: None)
-        assert "another network namespace" in refusal(settings).hint and server.sent == [None]
-
-    def test_the_registry_of_another_user_gets_none_and_is_named(
-        self, local: tuple[Any, Settings, Path], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        server, settings, _ = local
-        for user, name in ((12_345, "12345"), (1, "daemon")):
-            monkeypatch.setattr("mxr.client.credentials.owner_of_peer", lambda _, found=user: found)
-            assert f"belongs to the user {name}, so no token was sent." in refusal(settings).hint
-        assert server.sent == [None, None]
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a program of another user")
-def test_a_listener_of_another_user_gets_no_token(tmp_path: Path) -> None:
-    """It has taken the port of the registry, whose file is still there."""
-    told, tell = os.pipe()
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    child = os.fork()
-    if child == 0:
-        os.setgid(12_345)
-        os.setuid(12_345)
-        try:
-            with socket.create_server(("127.0.0.1", port)) as listener:
-                os.write(tell, b"ready")
-                connection, _ = listener.accept()
-                data = connection.recv(65_536)
-                connection.sendall(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nmxr-registry: x\r\n\r\n")
-                os.write(tell, data)
-        finally:
-            os._exit(0)
-    os.close(tell)
-    try:
-        assert os.read(told, 5) == b"ready"
-        path = local_tokens.path_of(tmp_path, "127.0.0.1", port)
-        path.parent.mkdir()
-        path.write_text(json.dumps({"admin": ADMIN, "work": WORK}))
-        path.chmod(0o600)
-        with pytest.raises(MxrError):
-            Client(Settings(f"http://127.0.0.1:{port}", config_dir=tmp_path, timeout=20.0)).whoami()
-        sent = os.read(told, 65_536)
-    finally:
-        os.close(told)
-        os.waitpid(child, 0)
-    assert b"GET /v1/whoami" in sent and b"uthorization" not in sent and ADMIN.encode() not in sent
 
 
 class TestTokenFiles:
@@ -326,14 +221,9 @@ def test_no_token_goes_along_a_redirect() -> None:
         assert "redirects are not followed" in caught.value.hint
 
 
-def test_the_host_of_a_signed_url_gets_none(tmp_path: Path) -> None:
-    """Not even where it is a registry of this user, which keeps a token in a file."""
+def test_the_host_of_a_signed_url_gets_none() -> None:
     with recorder() as other, recorder(f"{other.url}/blob?signature=x") as server:
-        path = local_tokens.path_of(tmp_path, "127.0.0.1", other.server_port)
-        path.parent.mkdir()
-        path.write_text(json.dumps({"admin": ADMIN, "work": WORK}))
-        path.chmod(0o600)
-        client = Client(Settings(server.url, token=OTHER, config_dir=tmp_path))
+        client = Client(Settings(server.url, token=OTHER))
         with pytest.raises(MxrError), client.blob("0" * 64) as chunks:
             list(chunks)
         assert server.sent == [f"Bearer {OTHER}"] * 2 and other.sent == [None]

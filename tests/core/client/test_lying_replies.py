@@ -69,7 +69,7 @@ class Liar:
 def lying(*parts: bytes, pause: float = 0.0, endless: bool = True) -> Iterator[tuple[Liar, Client]]:
     liar = Liar(*parts, pause=pause, endless=endless)
     try:
-        yield liar, Client(Settings(registry=liar.url, timeout=5.0))
+        yield liar, Client(Settings(registry=liar.url, token="t", timeout=5.0))
     finally:
         liar.close()
 

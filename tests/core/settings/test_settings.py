@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -146,11 +147,12 @@ def test_nothing_said(home: dict[str, str]) -> None:
     state = Path(home["HOME"]) / ".local" / "state" / "mxr"
     cache = Path(home["HOME"]) / ".cache" / "mxr"
     folders = {"state_dir": state, "config_dir": Path(home["HOME"]) / ".config" / "mxr", "home": Path(home["HOME"])}
-    assert load_settings(home) == Settings(DEFAULT_REGISTRY, None, cache, **folders)
+    sockets = (Path(f"/run/user/{os.geteuid()}/mxr"), state / "run")
+    assert load_settings(home) == Settings(DEFAULT_REGISTRY, None, cache, socket_dirs=sockets, **folders)
 
 
 def test_every_setting_has_a_variable() -> None:
-    derived = {"home", "sources", "unused", "role", "withheld", "config_dir"}
+    derived = {"home", "sources", "unused", "withheld", "config_dir", "socket_dirs"}
     assert set(VARIABLES) == set(Settings.__dataclass_fields__) - derived == {*GIVEN, "token"}
 
 

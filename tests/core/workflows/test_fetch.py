@@ -84,7 +84,7 @@ def lying_registry(reply: Any, status: int = 200) -> Iterator[Client]:
         thread = Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield Client(load_settings({"MXR_REGISTRY": f"http://127.0.0.1:{server.server_port}"}))
+            yield Client(load_settings({"MXR_TOKEN": "t", "MXR_REGISTRY": f"http://127.0.0.1:{server.server_port}"}))
         finally:
             server.shutdown()
             thread.join()

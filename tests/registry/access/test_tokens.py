@@ -94,7 +94,7 @@ def test_an_administrator_revokes_by_the_api_and_it_holds_at_once(server: Any) -
     assert gone["state"] == "revoked" and gone["revoked_at"]
     assert server.ok("DELETE", f"/v1/tokens/{made['token']['id']}") == gone, "again changes nothing"
     assert server.call("DELETE", "/v1/tokens/000000000000")[0] == 404
-    assert made["token"]["created_by"] == "local"
+    assert made["token"]["created_by"] == "tests"
 
 
 @on_sqlite

@@ -78,7 +78,7 @@ def test_a_full_round(start: Any, client: Client, files: Path) -> None:
 def test_a_registry_that_checks_enough_for_a_client_says_when_to_come_again(
     start: Any, client: Client, files: Path
 ) -> None:
-    # One client has three of four places.
+    # One token has half of four places.
     server = start(config="[limits]\ninspections = 3\ninspections_waiting = 1\n")
     manifest = server.manifest(GFX908)
 
@@ -88,7 +88,7 @@ def test_a_registry_that_checks_enough_for_a_client_says_when_to_come_again(
         pending: PendingRequest = server.pending("POST", "/v1/artifacts", body)
         return pending
 
-    waiting = [send(number) for number in range(3)]
+    waiting = [send(number) for number in range(2)]
     with StoppedInspectors(server.process.pid, 2):
         server.handled(*waiting)
         fill(server, send, waiting)

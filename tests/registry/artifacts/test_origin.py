@@ -52,7 +52,7 @@ def test_what_a_publisher_says_of_itself_is_provenance_and_nothing_else(registry
         assert registry.error("POST", "/v1/artifacts", {**body, name: "built"})["code"] == "usage"
     claims = EXPLICIT | {"num_cu": 120, "rocm_patch": "7.2.1", "tuning": "exhaustive"}
     said = registry.ok("POST", "/v1/artifacts", {**body, "attributes": claims})
-    assert (said["origin"], said["created_by"], said["job"], said["worker"]) == ("pushed", "local", None, None)
+    assert (said["origin"], said["created_by"], said["job"], said["worker"]) == ("pushed", "tests", None, None)
     assert said["provenance"] == FORGED
     sources = said["sources"]
     assert {sources[name] for name in ("num_cu", "rocm_patch", "tuning", "model", "rocm")} == {"publisher"}
@@ -103,7 +103,7 @@ def test_a_finish_over_pushed_bytes_replaces_origin_and_facts(registry: Any) -> 
     assert registry.ok("GET", f"/v1/artifacts/{pushed['id']}")["serve"] == "built"
     done = built(registry, key, REF)
     assert done["id"] == pushed["id"]
-    assert (done["origin"], done["worker"], done["created_by"]) == ("built", "one", "local")
+    assert (done["origin"], done["worker"], done["created_by"]) == ("built", "one", "tests")
     assert registry.job(done["job"])["artifact"] == done["id"]
     # The manifest is the worker's, too: a publisher can cut a file into any number of blobs.
     assert [len(each["manifest"]["files"][0]["blobs"]) for each in (pushed, done)] == [-(-len(REF) // 4000), 1]

@@ -10,6 +10,7 @@ from registry.registry_client import on_sqlite
 
 from mxr.artifact.limits import MAX_CANDIDATES
 from mxr_registry.artifacts import resolution
+from mxr_registry.database.session import Database
 
 
 @pytest.fixture(scope="module")
@@ -193,12 +194,6 @@ def test_a_request_that_is_large_is_answered_alike(filled: Any, parts: Any) -> N
     assert replies[0][0] == 200 and replies[0] == replies[1]
 
 
-def test_a_choice_reads_nothing_that_a_publisher_can_make_large() -> None:
-    """The manifests of 60 artifacts, 1.8 MB each, were read for each resolve, in six threads at once."""
-    large = {"provenance_json", "key_json", "manifest_json", "description_json", "claim_json", "names_json"}
-    assert not large & {column.key for column in resolution.MATCHING_DIGEST.selected_columns}
-
-
 COPIES = """
 INSERT INTO artifacts ({columns}, id)
 WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count})
@@ -237,3 +232,18 @@ class TestManyArtifactsOfOneKey:
         middle = f"{3 * MAX_CANDIDATES:064x}"
         server.rows.execute(f"UPDATE artifacts SET origin = 'built' WHERE id = '{middle}'")
         assert resolve(server, parts.gpu_key())[1]["artifact"]["id"] == middle
+
+    def test_a_choice_reads_nothing_that_a_publisher_can_make_large(self, server: Any, parts: Any, first: str) -> None:
+        """The manifests of 60 artifacts, 1.8 MB each, were read for each resolve, in six threads at once."""
+        large = {"provenance_json", "key_json", "manifest_json", "description_json", "claim_json", "names_json"}
+        assert not large & {column.key for column in resolution.CHOOSABLE.selected_columns}
+        db = Database(f"sqlite:///{server.data / 'registry.db'}")
+        digest = server.ok("GET", f"/v1/artifacts/{first}")["digest"]
+        values = {"namespace": "default", "digest": digest, "generic": digest}
+        (row,) = db.run_prepared(resolution.PREPARED, values)
+        assert row.manifest_json and row.key_json, "one alone is read at once"
+        self.copy(server, first, 2)
+        rows = db.run_prepared(resolution.PREPARED, values)
+        assert [(row.manifest_json, row.key_json, row.provenance_json) for row in rows] == [(None, None, None)] * 3
+        db.close()
+        assert resolve(server, parts.gpu_key())[1]["artifact"]["id"] == first

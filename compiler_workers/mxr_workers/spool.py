@@ -34,9 +34,13 @@ KEPT_MODELS = 16
 
 
 class Spool:
-    """The folder of one worker. Several processes may share it."""
+    """The folder of one worker. Several processes may share it. Models of others are in it: only its user can open it.
+
+    Raises `NotAllowedError` for a folder of another user, and for one that others can write.
+    """
 
     def __init__(self, folder: Path) -> None:
+        disk.private_folder(folder)
         self.folder = folder
         self._memo = StatMemo(folder / "memo")
         self._users: Counter[str] = Counter()

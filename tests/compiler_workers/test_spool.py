@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +15,7 @@ import pytest
 from mxr.artifact.attributes import Constraints
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, File, Manifest
-from mxr.errors import InterruptionError
+from mxr.errors import InterruptionError, NotAllowedError
 from mxr.protocol import jobs as job_protocol
 from mxr_workers import spool
 from mxr_workers.job_input import RefusedInput
@@ -83,3 +84,21 @@ def test_calibration_data_end_at_a_limit(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(RefusedInput, match="more than 500 bytes"):
         Spool(tmp_path).calibration(FakeRegistry(b"x" * 1000), replace(given, key=key))  # type: ignore[arg-type]
     assert [path for path in (tmp_path / "calibration").rglob("*") if path.is_file()] == []
+
+
+def test_a_spool_is_private(tmp_path: Path) -> None:
+    """It has the models and the calibration data of all teams."""
+    Spool(tmp_path / "spool")
+    assert stat.S_IMODE((tmp_path / "spool").stat().st_mode) == 0o700
+    for mode in (0o755, 0o770):
+        (tmp_path / "spool").chmod(mode)
+        Spool(tmp_path / "spool")
+        assert stat.S_IMODE((tmp_path / "spool").stat().st_mode) == 0o700
+    (tmp_path / "spool").chmod(0o707)
+    with pytest.raises(NotAllowedError, match="Other users can write to"):
+        Spool(tmp_path / "spool")
+    (tmp_path / "spool").chmod(0o700)
+    if os.geteuid() == 0:
+        os.chown(tmp_path / "spool", 12_345, 12_345)
+        with pytest.raises(NotAllowedError, match="belongs to user 12345"):
+            Spool(tmp_path / "spool")

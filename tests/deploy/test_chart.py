@@ -184,6 +184,7 @@ def test_pods_have_no_more_rights_than_they_need(values: Object) -> None:
         assert root == (name in ("DaemonSet/mxr-cache", "DaemonSet/mxr-labels")), name
         assert root or spec["securityContext"]["runAsNonRoot"]
         assert ("hostPath" in json.dumps(spec)) == root, name
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
     for name, each in containers(found):
         context = each["securityContext"]
         assert context["allowPrivilegeEscalation"] is False and context["capabilities"] == {"drop": ["ALL"]}, name
@@ -193,6 +194,52 @@ def test_pods_have_no_more_rights_than_they_need(values: Object) -> None:
             secret = re.search("TOKEN$|PASSWORD|SECRET_ACCESS_KEY|DATABASE_URL", variable["name"])
             assert not secret or "secretKeyRef" in variable["valueFrom"], variable
     assert not [each for each in found if each["kind"] == "Secret"]
+
+
+def test_what_runs_the_models_of_others_reaches_the_registry_only() -> None:
+    found = render(FULL)
+    policy = one(found, "NetworkPolicy", "mxr-clients")["spec"]
+    assert policy["policyTypes"] == ["Egress"]
+    (where,) = policy["podSelector"]["matchExpressions"]
+    components = {spec["labels"]["app.kubernetes.io/component"] for spec in map(labels_of, found) if spec}
+    assert set(where["values"]) >= {"worker", "cache", "labels"} & components
+    registry_pods, dns = policy["egress"]
+    (peer,) = registry_pods["to"]
+    assert peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "registry"
+    assert registry_pods["ports"] == [{"port": "http"}] and {each["port"] for each in dns["ports"]} == {53}
+    more = [{"ipBlock": {"cidr": "10.1.2.3/32"}}]
+    wider = one(render(FULL | {"networkPolicy": {"to": more}}), "NetworkPolicy", "mxr-clients")
+    assert wider["spec"]["egress"][2:] == [{"to": more}]
+
+
+def labels_of(found: Object) -> Any:
+    """The metadata of the pods that an object makes; None where it makes none."""
+    made = template(found)
+    return None if made is None else made["metadata"]
+
+
+@pytest.mark.process
+def test_no_argument_of_the_backup_has_the_password(tmp_path: Path) -> None:
+    (container,) = one(render(FULL | {"backup": {"enabled": True}}), "CronJob", "mxr-backup")["spec"]["jobTemplate"][
+        "spec"
+    ]["template"]["spec"]["containers"]
+    recorder = tmp_path / "pg_dump"
+    recorder.write_text('#!/bin/sh\nprintf "%s\\n" "$@" "$PGPASSWORD" > "$RECORD"; touch "$BACKUP/mxr.part"\n')
+    recorder.chmod(0o755)
+    script = container["args"][0].replace("/backup", str(tmp_path))
+    for url, expected in (
+        (
+            "postgresql://mxr:p%40ss%2Fword@db/mxr?sslmode=require",
+            ("postgresql://mxr@db/mxr?sslmode=require", "p@ss/word"),
+        ),
+        ("postgresql://mxr@db/mxr", ("postgresql://mxr@db/mxr", "")),
+    ):
+        environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "RECORD": str(tmp_path / "record"), "BACKUP": str(tmp_path)}
+        subprocess.run([*container["command"], script], env=environ | {"MXR_DATABASE_URL": url}, check=True, timeout=60)
+        assert (tmp_path / "record").read_text().splitlines()[2:] == list(expected)
+        (dump,) = tmp_path.glob("mxr-*.dump")
+        assert dump.stat().st_mode & 0o077 == 0
+        dump.unlink()
 
 
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)

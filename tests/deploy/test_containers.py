@@ -75,6 +75,25 @@ def test_the_registries_take_their_settings() -> None:
         assert found[name]["read_only"] and found[name]["cap_drop"] == ["ALL"]
 
 
+def test_only_registries_share_a_network_with_stores() -> None:
+    """The ports of SeaweedFS besides S3 take requests without credentials; the worker runs the models of others."""
+    document = yaml.safe_load(COMPOSE.read_text())
+    joined = {name: set(each.get("networks", ["default"])) for name, each in document["services"].items()}
+    registries = {"registry-a", "registry-b"}
+    assert {name for name, networks in joined.items() if "store" in networks} == registries | {
+        *("postgres", "s3", "migration"),
+    }
+    assert {name for name, networks in joined.items() if "front" in networks} == registries | {"nginx"}
+    assert joined["worker"] == {"default"} and document["networks"]["store"] == {"internal": True}
+    assert {name for name, each in document["services"].items() if each.get("ports")} == {"nginx"}
+    nginx = document["services"]["nginx"]["networks"]["front"]["ipv4_address"]
+    assert {document["services"][each]["environment"]["MXR_SERVE_TRUSTED_PROXIES"] for each in registries} == {nginx}
+    worker = document["services"]["worker"]
+    assert worker["read_only"] and worker["cap_drop"] == ["ALL"]
+    assert "no-new-privileges:true" in worker["security_opt"]
+    assert {"-webdav=false", "-admin.ui=false"} <= set(document["services"]["s3"]["command"])
+
+
 def test_variables_and_files_of_compose_exist() -> None:
     text = COMPOSE.read_text()
     example = (COMPOSE.parent / "env.example").read_text()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mxr.errors import UsageError
 
 from .redirects import PLAIN
-from .reply_limits import REPLY_SECONDS, shut_down_after
+from .reply_limits import shut_down_after
 
 if TYPE_CHECKING:
     import socket
@@ -49,7 +49,7 @@ def _pool_manager(connect: Connect) -> type[urllib3.PoolManager]:
                 return own or super()._new_conn()
 
             def getresponse(self) -> Any:
-                with shut_down_after((self.timeout or 0) + REPLY_SECONDS, lambda: self.sock.shutdown(socket.SHUT_RD)):
+                with shut_down_after(self.timeout or 0, lambda: self.sock.shutdown(socket.SHUT_RD)):
                     return super().getresponse()
 
         return TimedConnection

@@ -39,7 +39,7 @@ from .pools import new_pool
 from .proxy_replies import proxy_error
 from .redirects import PLAIN, RedirectHost, returned_connection
 from .registry_socket import RegistrySocket
-from .reply_limits import MAX_ERROR, MAX_REPLY, MAX_VALUES, MIN_RATE, REPLY_SECONDS, shut_down_after
+from .reply_limits import MAX_ERROR, MAX_REPLY, MAX_VALUES, MIN_RATE, shut_down_after
 from .retry import ONCE, REQUEST, RetryPolicy, retry
 
 if TYPE_CHECKING:
@@ -254,7 +254,8 @@ class Client:
     def log(self, identity: str, offset: int = 0) -> tuple[bytes, int]:
         """Return the log of a job from a byte offset, and the offset of the next read."""
         with self._reply("GET", _job(identity) + "/log" + _query({"offset": offset})) as reply:
-            return self._read(reply), int(reply.headers.get("mxr-log-next", offset))
+            text, following = self._read(reply), reply.headers.get("mxr-log-next", "")
+            return text, int(following) if following.isascii() and following.isdigit() else offset + len(text)
 
     def workers(self) -> tuple[job_protocol.WorkerInfo, ...]:
         """Return all workers."""
@@ -319,7 +320,7 @@ class Client:
         that host does not answer, or with `direct=False`, the registry sends the bytes itself.
         """
         path = f"/blobs/{sha}"
-        seconds = self._settings.timeout + REPLY_SECONDS + (86_400.0 if size is None else size / MIN_RATE)
+        seconds = self._settings.timeout + (86_400.0 if size is None else size / MIN_RATE)
         with ExitStack() as stack:
             found = None
             if direct and self._redirect_host.serves:
@@ -338,7 +339,7 @@ class Client:
 
         encoding = reply.headers.get("content-encoding", "identity")
         if encoding.lower() != "identity":
-            raise MxrError(
+            raise NotARegistryError(
                 f"The registry at {self.url} sent a reply with the encoding {encoding[:40]!r}, which nobody asked for.",
                 hint="Let the proxy in front of it not compress replies.",
             )
@@ -358,7 +359,7 @@ class Client:
             if page.next is None:
                 return
             after = page.next
-        raise MxrError(
+        raise NotARegistryError(
             f"A list of the registry at {self.url} does not end.",
             hint="Check that --registry is the URL of an mxr registry.",
         )
@@ -386,18 +387,18 @@ class Client:
                 raise UsageError(f"It has more than {MAX_VALUES} values.")
             return codec.decode(kind, codec.parse(data, "The reply"), lenient=True)
         except MxrError as problem:
-            raise MxrError(
+            raise NotARegistryError(
                 f"The reply of the registry at {self.url} is invalid: {problem.message}",
                 hint="Check that --registry is the URL of an mxr registry, and run one version of mxr on both sides.",
             ) from problem
 
     def _read(self, reply: urllib3.BaseHTTPResponse, most: int = MAX_REPLY) -> bytes:
         parts, size = [], 0
-        with shut_down_after(self._settings.timeout + REPLY_SECONDS, reply.shutdown):
+        with shut_down_after(self._settings.timeout, reply.shutdown):
             for chunk in self._chunks(reply):
                 size += len(chunk)
                 if size > most:
-                    raise MxrError(
+                    raise NotARegistryError(
                         f"A reply of the registry at {self.url} has more than {most} bytes.",
                         hint="Check that --registry is the URL of an mxr registry.",
                     )

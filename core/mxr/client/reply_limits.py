@@ -1,7 +1,7 @@
 """What a client takes of a registry's replies: bytes, values and time. A registry can be wrong, or lie.
 
 A read timeout bounds the pause between two bytes only: a reply that drips one byte a minute would last for ever. So the
-socket of a request is shut down at a deadline, while the header arrives as well as while the body does.
+socket of a request is shut down after the timeout, while the header arrives as well as while the body does.
 """
 
 from __future__ import annotations
@@ -18,11 +18,8 @@ MAX_ERROR = 1 << 20
 MAX_VALUES = 600_000
 """JSON values in a reply. Each takes up to 250 bytes of memory."""
 
-REPLY_SECONDS = 180.0
-"""Seconds for a header, and for the body of a JSON reply, in addition to the timeout of the request."""
-
 MIN_RATE = 8 << 10
-"""Bytes per second that a blob must reach on average, after `REPLY_SECONDS`."""
+"""Bytes per second that a blob must reach on average, beyond the timeout of its request."""
 
 
 @contextmanager

@@ -71,6 +71,25 @@ def fault(problem: OSError, path: Path, doing: str = "write") -> MxrError:
     )
 
 
+def private_folder(path: Path) -> None:
+    """Make a folder that only this user can open, or close one of this user to others.
+
+    Raises `NotAllowedError` for one of another user, and for one into which others could have put something; and as
+    `faults` does.
+    """
+    hint = "Choose another folder, or one below it, which is made for this user."
+    with faults(path):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.stat()
+        if found.st_uid != os.geteuid():
+            raise NotAllowedError(f"{path} belongs to user {found.st_uid}, who could change what is in it.", hint=hint)
+        if found.st_mode & stat.S_IWOTH:
+            raise NotAllowedError(f"Other users can write to {path}.", hint=hint)
+        if found.st_mode & 0o077:
+            with suppress(PermissionError):
+                path.chmod(0o700)
+
+
 def mount_point(path: Path) -> Path:
     """Return the folder where the file system of a path is mounted."""
     at = Path(os.path.abspath(path))  # noqa: PTH100 - links above it belong to the answer of os.path.ismount

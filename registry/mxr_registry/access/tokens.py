@@ -108,6 +108,12 @@ def revoke_tokens(session: Session, ids: Iterable[str]) -> int:
     return count
 
 
+def created_before(session: Session, moment: float) -> list[str]:
+    """Return the ids of all tokens that were made before a time, and are not revoked."""
+    found = select(TokenRow.id).where(TokenRow.created_at < moment, TokenRow.revoked_at.is_(None))
+    return list(session.execute(found.order_by(TokenRow.seq)).scalars())
+
+
 def revoked(session: Session) -> list[str]:
     """Return the ids of all revoked tokens."""
     return list(session.execute(select(TokenRow.id).where(TokenRow.revoked_at.is_not(None))).scalars())

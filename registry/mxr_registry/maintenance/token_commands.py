@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mxr.artifact.limits import MAX_TOKEN_SECONDS
+from mxr.artifact.timestamps import Timestamp
 from mxr.configuration.schema import SECONDS, Facts, Setting
 from mxr.display.streams import write_json, write_line, write_secret
 from mxr.errors import NotFoundError, UsageError
@@ -101,18 +102,30 @@ def ls(as_json: bool, **given: Any) -> None:
 
 
 @token.command()
-@click.argument("names", metavar="ID|NAME...", nargs=-1, required=True)
+@click.argument("names", metavar="ID|NAME...", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="Revoke each valid token of a NAME that has several.")
+@click.option(
+    "--created-before",
+    "before",
+    metavar="TIME",
+    help="Revoke each valid token that was made before this time, such as 2026-11-24T20:33:41Z. After a restore.",
+)
 @settings_options
 @json_option
-def revoke(names: tuple[str, ...], every: bool, as_json: bool, **given: Any) -> None:
+def revoke(names: tuple[str, ...], every: bool, before: str | None, as_json: bool, **given: Any) -> None:
     """Revoke tokens by their ID, or the token of a NAME. Registries that are running refuse it within 2 seconds."""
-    from mxr_registry.access import revocations
+    if bool(names) == (before is not None):
+        raise UsageError("Which tokens?", hint="Give an ID or NAME of each, or --created-before.")
+    moment = None if before is None else Timestamp.from_json(before, "--created-before")
+    from mxr_registry.access import revocations, tokens
     from mxr_registry.storage import open_store
 
     settings = read_settings(**given)
     db, store = _database(settings), open_store(settings.store_url, settings.s3)
     ids = [id for name in names for id in _chosen(db, name, every)]
+    if moment is not None:
+        with db.reading() as session:
+            ids = tokens.created_before(session, moment)
     revoked = [revocations.revoke(db, store, id) for id in ids]
     if as_json:
         write_json({"revoked": [codec.encode(each) for each in revoked]})

@@ -29,6 +29,7 @@ from pathlib import Path
 
 from mxr.errors import DiskFullError, MxrError, TemporaryError
 from mxr.protocol.access import TOKEN_ID
+from mxr.util import disk
 from mxr.util.hashing import FileStamp, read_chunks, sha256_chunks
 
 from .file_digests import FileDigests
@@ -47,6 +48,7 @@ class LocalStore:
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
+        self._is_private = False
         self.digests = FileDigests()
         self._checked: dict[str, FileStamp] = {}
         self._locks = tuple(threading.Lock() for _ in range(64))
@@ -166,6 +168,9 @@ class LocalStore:
         with translate_errors():
             for name in ("blobs", REVOKED):
                 (self.root / name).mkdir(parents=True, exist_ok=True)
+        if not self._is_private:
+            disk.private_folder(self.root)
+            self._is_private = True
         if not os.access(self.root / "blobs", os.W_OK):
             raise TemporaryError(
                 "The registry's store is read-only.", hint=f"Make {self.root} writable for the registry."

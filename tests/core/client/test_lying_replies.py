@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from mxr.artifact.manifest import Blob
-from mxr.client import pools
 from mxr.client import registry as registry_module
 from mxr.client.registry import Client
 from mxr.client.retry import ONCE, RetryPolicy
@@ -66,10 +65,12 @@ class Liar:
 
 
 @contextmanager
-def lying(*parts: bytes, pause: float = 0.0, endless: bool = True) -> Iterator[tuple[Liar, Client]]:
+def lying(
+    *parts: bytes, pause: float = 0.0, endless: bool = True, timeout: float = 5.0
+) -> Iterator[tuple[Liar, Client]]:
     liar = Liar(*parts, pause=pause, endless=endless)
     try:
-        yield liar, Client(Settings(registry=liar.url, token="t", timeout=5.0))
+        yield liar, Client(Settings(registry=liar.url, token="t", timeout=timeout))
     finally:
         liar.close()
 
@@ -122,21 +123,18 @@ def test_what_nobody_asked_to_compress_is_not_unpacked() -> None:
     [(HEAD, b"x"), (HEAD + b"content-length: 1000\r\n\r\n", b" "), (HEAD + b"\r\n", b" ")],
     ids=["header", "body", "body without length"],
 )
-def test_a_reply_that_drips_ends(monkeypatch: pytest.MonkeyPatch, parts: tuple[bytes, ...]) -> None:
+def test_a_reply_that_drips_ends(parts: tuple[bytes, ...]) -> None:
     """Each byte comes in time; the reply never does."""
-    for module in (pools, registry_module):
-        monkeypatch.setattr(module, "REPLY_SECONDS", -4.5)
-    with lying(*parts, pause=0.05) as (_, client):
+    with lying(*parts, pause=0.05, timeout=0.5) as (_, client):
         begun = time.monotonic()
         with pytest.raises(MxrError):
             client.locks()
         assert time.monotonic() - begun < FOR_EVER / 2
 
 
-def test_a_blob_that_drips_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry_module, "REPLY_SECONDS", -4.5)
+def test_a_blob_that_drips_ends() -> None:
     blob = Blob("0" * 64, 1000)
-    with lying(HEAD + b"content-length: 1000\r\n\r\n", b"x", pause=0.05) as (_, client):
+    with lying(HEAD + b"content-length: 1000\r\n\r\n", b"x", pause=0.05, timeout=0.5) as (_, client):
         begun = time.monotonic()
         with (
             pytest.raises(UnreachableError, match="broke during a transfer"),
@@ -150,3 +148,52 @@ def test_an_honest_reply_is_read() -> None:
     body = b'{"items":[]}'
     with lying(HEAD + b"content-length: %d\r\n\r\n" % len(body) + body, endless=False) as (_, client):
         assert client.exchange(Locks, "GET", "/locks") == Locks(())
+
+
+GARBAGE = {
+    "html": b"<!doctype html><title>It works!</title>",
+    "nothing": b"",
+    "bytes": bytes(range(256)),
+    "null": b"null",
+    "a list": b"[]",
+    "a number": b"7",
+    "another object": b'{"name": 7, "items": {"a": []}, "artifact": "x", "next": 3}',
+    "depth": b"[" * 100_000,
+    "a huge number": b'{"items": [' + b"9" * 10_000 + b"]}",
+    "not a number": b'{"items": NaN, "name": Infinity}',
+    "a lone surrogate": b'{"name": "\\ud800", "namespace": "", "scopes": [], "token": null}',
+}
+
+
+@pytest.mark.parametrize("body", GARBAGE.values(), ids=GARBAGE)
+@pytest.mark.parametrize("call", [Client.whoami, Client.artifacts, Client.locks, Client.workers])
+def test_garbage_is_no_bug_of_mxr(body: bytes, call: Any) -> None:
+    """Whatever answers with the header of a registry: it is named, and the exit number says what is wrong."""
+    with (
+        lying(HEAD + b"content-length: %d\r\n\r\n" % len(body) + body, endless=False) as (liar, client),
+        pytest.raises(UnreachableError) as caught,
+    ):
+        url = liar.url
+        call(client)
+    assert caught.value.exit == 69 and url in caught.value.message and "bug" not in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"HTTP/9.9 200 OK\r\n\r\n",
+        b"HTTP/1.1 abc\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 1_000 + b"\r\n",
+        b"HTTP/1.1 200 OK\r\na: " + b"b" * 100_000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: -5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 999 Odd\r\nretry-after: never\r\n\r\n<html>",
+        b"\0\xff\r\n\r\n",
+    ],
+)
+def test_what_is_no_http_is_no_bug_of_mxr(head: bytes) -> None:
+    with lying(head, endless=False) as (liar, client), pytest.raises(UnreachableError) as caught:
+        url = liar.url
+        client.whoami()
+    assert caught.value.exit == 69 and url in caught.value.message

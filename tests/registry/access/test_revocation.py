@@ -134,6 +134,19 @@ def test_what_the_store_did_not_take_is_written_later(start: Any, tmp_path: Any)
 
 
 @on_sqlite
+def test_after_a_restore_without_its_store_all_that_the_backup_has_can_be_revoked(start: Any) -> None:
+    server = start()
+    _, header = make(server, "old", "admin")
+    new, fresh = make(server, "new", "admin")
+    made = {each["id"]: each["created_at"] for each in server.ok("GET", "/v1/tokens")["items"]}
+    words = command("mxr-registry", "token", "revoke", "--json", "--data", server.data, "--created-before", made[new])
+    done = run_program(words, env=server.environ)
+    assert {each["name"] for each in json.loads(done.stdout)["revoked"]} == {"tests", "old"}
+    until(lambda: status(server, header) == 401, WITHIN)
+    assert status(server, fresh) == 200
+
+
+@on_sqlite
 def test_names_that_are_no_tokens_are_ignored(start: Any, tmp_path: Any) -> None:
     server = start()
     id, _ = make(server)

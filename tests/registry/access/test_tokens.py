@@ -148,8 +148,10 @@ def test_a_token_that_cannot_be_made(server: Any, body: Any, words: str) -> None
         (("create", "x", "--scopes", "fetch,writ"), 2, "scopes"),
         (("create", "x", "--expires", "tomorrow"), 2, "--expires"),
         (("create", "x", "--expires", "0"), 2, "--expires"),
-        (("revoke",), 2, "ID"),
+        (("revoke",), 2, "Which tokens?"),
         (("revoke", "nobody"), 3, "nobody"),
+        (("revoke", "nobody", "--created-before", "2026-11-24T20:33:41Z"), 2, "Which tokens?"),
+        (("revoke", "--created-before", "yesterday"), 2, "a time such as"),
         (("revoke", "0" * 12), 3, "000000000000"),
     ],
 )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from mxr.errors import DamagedBlobError, DiskFullError, NoSuchBlobError, TemporaryError
+from mxr.errors import DamagedBlobError, DiskFullError, NoSuchBlobError, NotAllowedError, TemporaryError
 from mxr_registry.storage.local import LocalStore
 
 DATA = b"some bytes" * 1000
@@ -110,3 +111,23 @@ def test_a_reader_that_is_not_read_to_its_end_closes_its_file(store: LocalStore)
     readers.pop().close()
     del readers
     assert descriptors() == before
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o770, 0o700])
+def test_a_store_is_private(tmp_path: Path, mode: int) -> None:
+    tmp_path.chmod(mode)
+    LocalStore(tmp_path).ready()
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700
+    LocalStore(tmp_path / "new" / "store").ready()
+    assert stat.S_IMODE((tmp_path / "new" / "store").stat().st_mode) == 0o700
+
+
+def test_a_store_that_others_can_write_or_own_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with pytest.raises(NotAllowedError, match="Other users can write to"):
+        LocalStore(tmp_path).ready()
+    tmp_path.chmod(0o755)
+    if os.geteuid() == 0:
+        os.chown(tmp_path, 12_345, 12_345)
+        with pytest.raises(NotAllowedError, match="belongs to user 12345"):
+            LocalStore(tmp_path).ready()

@@ -20,6 +20,7 @@
     │   └── DamagedBlobError    65  damaged_blob      stored bytes do not match their sha256
     ├── UnreachableError        69  unreachable       the registry does not answer
     │   └── NotARegistryError   69  not_a_registry    something else answers under the URL of the registry
+    ├── InvalidReplyError       69  invalid_reply     the registry's reply is none of its API
     ├── TemporaryError          75  temporary         temporary failure
     │   └── DiskFullError       75  disk_full         no space left on the disk
     └── InterruptionError      130  interrupted       stopped by the user or by a signal
@@ -253,6 +254,17 @@ class NotARegistryError(UnreachableError):
 
     code, status, retry = "not_a_registry", 502, False
     usual_hint = "Check that --registry (or MXR_REGISTRY) is the URL of an mxr registry, without a path behind it."
+
+
+class InvalidReplyError(MxrError):
+    """The reply of the registry is invalid."""
+
+    # Not an `UnreachableError`: to repeat the request, or to do without the registry, would hide it.
+    code, status, exit = "invalid_reply", 502, 69
+    usual_hint = (
+        "Check that --registry (or MXR_REGISTRY) is the URL of an mxr registry, and run one version of mxr on both "
+        "sides."
+    )
 
 
 class TemporaryError(MxrError):

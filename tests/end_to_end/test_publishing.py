@@ -37,7 +37,7 @@ def test_publishing_again_changes_nothing_and_sends_nothing(
 def test_what_rests_on_a_word_alone_is_said(mxr: Host, model: Path, published: dict[str, Any]) -> None:
     assert {published["sources"][name] for name in ("rocm", "fast_math", "precision")} == {"publisher"}
     shown = " ".join(mxr("show", published["id"][:12]).out.split())
-    assert "UTC by local origin pushed" in shown and "answers yes: the namespace serves every artifact" in shown
+    assert "UTC by tests origin pushed" in shown and "answers yes: the namespace serves every artifact" in shown
     assert "arch reader gfx908" in shown and "rocm publisher 7.2" in shown
     assert "provenance (stated by the publisher, not verified)" in shown
 

@@ -18,6 +18,7 @@ from mxr.artifact.manifest import Blob
 from mxr.artifact.partial import PartialRequest
 from mxr.display.redaction import redact_url
 from mxr.errors import (
+    InvalidReplyError,
     Json,
     MxrError,
     NotARegistryError,
@@ -339,7 +340,7 @@ class Client:
 
         encoding = reply.headers.get("content-encoding", "identity")
         if encoding.lower() != "identity":
-            raise NotARegistryError(
+            raise InvalidReplyError(
                 f"The registry at {self.url} sent a reply with the encoding {encoding[:40]!r}, which nobody asked for.",
                 hint="Let the proxy in front of it not compress replies.",
             )
@@ -359,10 +360,7 @@ class Client:
             if page.next is None:
                 return
             after = page.next
-        raise NotARegistryError(
-            f"A list of the registry at {self.url} does not end.",
-            hint="Check that --registry is the URL of an mxr registry.",
-        )
+        raise InvalidReplyError(f"A list of the registry at {self.url} does not end.")
 
     def exchange(
         self,
@@ -387,9 +385,8 @@ class Client:
                 raise UsageError(f"It has more than {MAX_VALUES} values.")
             return codec.decode(kind, codec.parse(data, "The reply"), lenient=True)
         except MxrError as problem:
-            raise NotARegistryError(
-                f"The reply of the registry at {self.url} is invalid: {problem.message}",
-                hint="Check that --registry is the URL of an mxr registry, and run one version of mxr on both sides.",
+            raise InvalidReplyError(
+                f"The reply of the registry at {self.url} is invalid: {problem.message}"
             ) from problem
 
     def _read(self, reply: urllib3.BaseHTTPResponse, most: int = MAX_REPLY) -> bytes:
@@ -398,10 +395,7 @@ class Client:
             for chunk in self._chunks(reply):
                 size += len(chunk)
                 if size > most:
-                    raise NotARegistryError(
-                        f"A reply of the registry at {self.url} has more than {most} bytes.",
-                        hint="Check that --registry is the URL of an mxr registry.",
-                    )
+                    raise InvalidReplyError(f"A reply of the registry at {self.url} has more than {most} bytes.")
                 parts.append(chunk)
         return b"".join(parts)
 
@@ -462,15 +456,15 @@ class Client:
         if reply.status >= 400:
             with returned_connection(reply):
                 raise self._error(reply)
+        if not self.identity or (reply.status >= 300 and not (redirects or reply.status == NOT_MODIFIED)):
+            with returned_connection(reply):
+                raise self._foreign(reply)
         if is_loopback_url(self.url) and not (self.socket_path or header):
             with returned_connection(reply):
                 raise NotARegistryError(
                     f"What answers at {self.url} asks for no token, which every registry does.",
                     hint="Another program may have taken the port. Start the registry, or run `mxr login`.",
                 )
-        if not self.identity or (reply.status >= 300 and not (redirects or reply.status == NOT_MODIFIED)):
-            with returned_connection(reply):
-                raise self._foreign(reply)
         return reply
 
     def _error(self, reply: urllib3.BaseHTTPResponse) -> MxrError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mxr.artifact.request_defaults import NO_DEFAULTS, RequestDefaults
 from mxr.cache.store import Cache
-from mxr.errors import MxrError, NotARegistryError, TemporaryError, UnreachableError
+from mxr.errors import MxrError, TemporaryError, UnreachableError
 from mxr.protocol.artifacts import NamespaceDefaults, message_document
 from mxr.util import codec
 
@@ -29,10 +29,7 @@ def find_namespace_defaults(cache: Cache, connect: Connect | None) -> RequestDef
         client = connect().with_timeout(PATIENCE)
         found = client.defaults()
         cache.note_registry(client.identity)
-    except (UnreachableError, TemporaryError) as problem:
-        if isinstance(problem, NotARegistryError) and known is None:
-            # Without the defaults, it would be another request.
-            raise
+    except (UnreachableError, TemporaryError):
         return known or NO_DEFAULTS
     cache.store_defaults(message_document(found))
     return found.as_defaults(SOURCE)

@@ -16,7 +16,7 @@ from mxr.artifact.manifest import Blob
 from mxr.client import registry as registry_module
 from mxr.client.registry import Client
 from mxr.client.retry import ONCE, RetryPolicy
-from mxr.errors import MxrError, UnreachableError
+from mxr.errors import InvalidReplyError, MxrError, UnreachableError
 from mxr.protocol.artifacts import Locks
 from mxr.settings import Settings
 
@@ -171,7 +171,7 @@ def test_garbage_is_no_bug_of_mxr(body: bytes, call: Any) -> None:
     """Whatever answers with the header of a registry: it is named, and the exit number says what is wrong."""
     with (
         lying(HEAD + b"content-length: %d\r\n\r\n" % len(body) + body, endless=False) as (liar, client),
-        pytest.raises(UnreachableError) as caught,
+        pytest.raises(InvalidReplyError) as caught,
     ):
         url = liar.url
         call(client)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,12 @@ def test_the_page_as_it_is_written(
     desk: tuple[Desk, Registry], host: Callable[..., Host], convnet: Path, tmp_path: Path
 ) -> None:
     shell, registry = desk
+    place = "~/.local/state/mxr/run/$(hostname)_8765.sock"
+    with tempfile.TemporaryDirectory() as short:
+        # curl takes a path of at most 107 bytes.
+        Path(short, "socket").symlink_to(registry.socket_path)
+        done = shell.paste(block_with("curl --unix-socket").replace(place, f"{short}/socket"))
+    assert json.loads(done.stdout)["name"] == "local"
     shell.paste(block_with("create alice"))
     token = (shell.home / "alice.token").read_text()
     assert (shell.home / "alice.token").stat().st_mode & 0o777 == 0o600
@@ -127,10 +134,12 @@ def test_every_block_of_the_page_is_run() -> None:
         for block in BLOCKS
         if not any(
             f'"{words}"' in tried
-            for words in re.findall(r"(?:create \w+|mxr login|mxr-worker run|mxr jobs|worker\.new|revoke ci)", block)
+            for words in re.findall(
+                r"(?:curl --unix-socket|create \w+|mxr login|mxr-worker run|mxr jobs|worker\.new|revoke ci)", block
+            )
         )
     ]
-    assert unseen == [] and len(BLOCKS) == 7
+    assert unseen == [] and len(BLOCKS) == 8
 
 
 def test_metrics_are_read_with_their_token(desk: tuple[Desk, Registry]) -> None:

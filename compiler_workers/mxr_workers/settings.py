@@ -46,7 +46,7 @@ class RegistryOfWorker:
         None,
         "A file with the token. It can be replaced while the worker runs.",
         example='"/etc/mxr/worker.token"',
-        absent="that of `mxr`, or of the registry on this host that belongs to this user",
+        absent="that of `mxr`; the registry of this user on this host needs none",
     )
     ca_file: Path | None = setting(
         None,

@@ -51,3 +51,15 @@ def test_systemd_knows_every_line(name: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     unit.write_text(unit.read_text().replace("NoNewPrivileges=", "NoNewPrivilege="))
     assert "NoNewPrivilege" in analyze("verify", "--man=no", unit).stderr
+
+
+def test_the_socket_is_that_of_the_service_and_of_nginx(tmp_path: Path) -> None:
+    text = (UNITS / "mxr-registry.socket").read_text()
+    service = (UNITS / "mxr-registry.service").read_text()
+    (tmp_path / "mxr-registry.socket").write_text(text)
+    (tmp_path / "mxr-registry.service").write_text(re.sub(r"ExecStart=/opt\S+", "ExecStart=/bin/sh", service))
+    done = analyze("verify", "--man=no", tmp_path / "mxr-registry.socket")
+    assert (done.returncode, done.stderr) == (0, "")
+    (path,) = re.findall(r"^ListenStream=(/.*)", text, re.MULTILINE)
+    for name in ("mxr.conf", "mxr-sub-path.conf"):
+        assert f"server unix:{path};" in (ROOT / "deploy" / "nginx" / name).read_text()

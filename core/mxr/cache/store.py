@@ -30,7 +30,7 @@ from mxr.artifact.matching import Candidate, choose_candidate
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.records import Artifact, Model
 from mxr.artifact.serving import ANY
-from mxr.errors import DamagedError, Json, MxrError
+from mxr.errors import InvalidReplyError, Json, MxrError
 from mxr.util import codec, disk
 from mxr.util.hashing import StatMemo, sha256_memoised
 
@@ -78,13 +78,12 @@ class Cache:
     # --- the registry ---
 
     def note_registry(self, uuid: str) -> None:
-        """Note which registry answered. From now on, its partition serves, and no other. Raises `DamagedError`."""
+        """Note which registry answered. From now on, its partition serves, and no other. Raises `InvalidReplyError`."""
         if uuid == self._met:
             return
         if not UUID.fullmatch(uuid):
-            raise DamagedError(
-                f"The registry identifies itself as {uuid[:80]!r}, which is not a UUID.",
-                hint="Check that --registry is the URL of an mxr registry.",
+            raise InvalidReplyError(
+                f"The registry at {self.policy.url} identifies itself as {uuid[:80]!r}, which is not a UUID."
             )
         if uuid != self._noted_registry():
             row = {"url": self.policy.url, "namespace": self.policy.namespace, "uuid": uuid}

@@ -86,7 +86,7 @@ def serve(data: Path | None, config: Path | None, words: tuple[str, ...], **give
     """Serve the registry until interrupted (SIGINT or SIGTERM).
 
     Every request needs a token (`mxr-registry token create`). With a loopback address, mxr and mxr-worker of the user
-    who serves, and of root, need none: they use a Unix socket beside it, where the kernel says who they are.
+    who serves need none: they use a Unix socket beside it, where the kernel says who they are.
 
     On a loopback address without --trusted-proxies or --unix, every artifact answers requests. Otherwise only artifacts
     do that a worker built or somebody promoted. `mxr-registry namespace set` changes it.

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from mxr.settings import Settings
 
-Connect = Callable[[str, int, "float | None"], "socket.socket | None"]
-"""Given host, port and timeout in seconds, returns a connected socket, or None where TCP is to be used."""
+Connect = Callable[[str, int, "float | None"], "tuple[socket.socket, Path] | None"]
+"""Given host, port and timeout in seconds, returns a connected Unix socket and its path, or None for TCP."""
 
 
 def new_pool(settings: Settings, connections: int, connect: Connect = lambda *_: None) -> urllib3.PoolManager:
@@ -44,9 +44,12 @@ def _pool_manager(connect: Connect) -> type[urllib3.PoolManager]:
 
     def timed(kind: type[Any]) -> type[Any]:
         class TimedConnection(kind):  # type: ignore[misc]
-            def _new_conn(self) -> socket.socket:
+            socket_path: Path | None = None
+
+            def _new_conn(self) -> Any:
                 own = connect(self.host, self.port, self.timeout) if kind is HTTPConnection else None
-                return own or super()._new_conn()
+                found, self.socket_path = own or (super()._new_conn(), None)
+                return found
 
             def getresponse(self) -> Any:
                 with shut_down_after(self.timeout or 0, lambda: self.sock.shutdown(socket.SHUT_RD)):

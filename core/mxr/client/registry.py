@@ -93,6 +93,8 @@ class Client:
         self._redirect_host = RedirectHost()
         self.identity = ""
         """The UUID of the registry that sent the last reply; empty before, and where the reply did not say."""
+        self.socket_path: Path | None = None
+        """The Unix socket by which the last reply came; None for TCP."""
 
     @cached_property
     def _pool(self) -> urllib3.PoolManager:
@@ -102,11 +104,6 @@ class Client:
     def _plain_pool(self) -> urllib3.PoolManager:
         """Connections to other hosts, which get no token."""
         return new_pool(self._settings, self._connections)
-
-    @property
-    def socket_path(self) -> Path | None:
-        """The Unix socket by which the last connection reached the registry; None for TCP."""
-        return self._socket.used
 
     def with_timeout(self, seconds: float) -> Client:
         """Return a client with its own connection and a timeout of at most `seconds` without a byte received."""
@@ -453,13 +450,14 @@ class Client:
                 ) from problem
             raise UnreachableError(f"The registry at {self.url} does not answer: {_reason(problem)}.") from problem
         self.identity = reply.headers.get(artifact_protocol.REGISTRY_HEADER, "")
+        self.socket_path = by_socket = getattr(reply.connection, "socket_path", None)
         if reply.status >= 400:
             with returned_connection(reply):
                 raise self._error(reply)
         if not self.identity or (reply.status >= 300 and not (redirects or reply.status == NOT_MODIFIED)):
             with returned_connection(reply):
                 raise self._foreign(reply)
-        if is_loopback_url(self.url) and not (self.socket_path or header):
+        if is_loopback_url(self.url) and not (by_socket or header):
             with returned_connection(reply):
                 raise NotARegistryError(
                     f"What answers at {self.url} asks for no token, which every registry does.",

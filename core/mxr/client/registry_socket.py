@@ -26,30 +26,25 @@ SCHEME = "unix:"
 
 
 class RegistrySocket:
-    """Makes the connections to one registry that do not use TCP. `used`: the path of the socket of the last one."""
+    """Makes the connections to one registry that do not use TCP. `base`: the URL for requests."""
 
     def __init__(self, settings: Settings) -> None:
         url = settings.registry
         self._path = Path(url.removeprefix(SCHEME)) if url.startswith(SCHEME) else None
         self._own = settings.socket_dirs
         self.base = "http://localhost" if self._path else url
-        self.used: Path | None = None
 
-    def connect(self, host: str, port: int, timeout: float | None) -> socket.socket | None:
-        """Return a connection, or None where TCP has to be used.
+    def connect(self, host: str, port: int, timeout: float | None) -> tuple[socket.socket, Path] | None:
+        """Return a connection and the path of its socket, or None where TCP has to be used.
 
         Raises `OSError`, and `NotAllowedError` for a configured socket that others could have put there.
         """
         if self._path is not None:
             try:
-                found = local_socket.connect(self._path, timeout, private=False)
+                return local_socket.connect(self._path, timeout, private=False), self._path
             except UntrustedFileError as reason:
                 raise NotAllowedError(
                     f"The folder of the socket {self._path} is not used: {reason}.",
                     hint="Whoever can write it could answer as the registry. Put the socket into a folder of its own.",
                 ) from None
-            self.used = self._path
-            return found
-        own = local_socket.connect_own(self._own, port, timeout) if is_loopback(host.strip("[]")) else None
-        self.used = own[1] if own else None
-        return own[0] if own else None
+        return local_socket.connect_own(self._own, port, timeout) if is_loopback(host.strip("[]")) else None

@@ -37,6 +37,9 @@ from . import locks
 ID = re.compile(r"[0-9a-f]{8,64}")
 MAX_LISTED = 1_000
 
+SERVE = select(NamespaceRow.serve).where(NamespaceRow.name == ArtifactRow.namespace).scalar_subquery().label("serve")
+"""The rule of the namespace of an artifact; null: as the process decides."""
+
 COLUMNS = (
     ArtifactRow.seq,
     ArtifactRow.id,
@@ -57,7 +60,7 @@ COLUMNS = (
     ArtifactRow.restored_at,
     ArtifactRow.restored_by,
     ArtifactRow.model_name,
-    select(NamespaceRow.serve).where(NamespaceRow.name == ArtifactRow.namespace).scalar_subquery().label("serve"),
+    SERVE,
 )
 """Columns in a list of artifacts. Manifest and description are left out because they can be long."""
 
@@ -69,9 +72,9 @@ CANDIDATE_COLUMNS = (
     ArtifactRow.sources_json,
     ArtifactRow.origin,
     ArtifactRow.promoted,
-    select(NamespaceRow.serve).where(NamespaceRow.name == ArtifactRow.namespace).scalar_subquery().label("serve"),
+    SERVE,
 )
-"""Columns of an artifact that `candidate_of` needs, with the rule `serve` of its namespace."""
+"""Columns of an artifact that `candidate_of` needs."""
 
 
 @dataclass(frozen=True, slots=True)

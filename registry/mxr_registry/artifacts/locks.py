@@ -46,21 +46,9 @@ def register_lock(
             keys = {"namespace": namespace, "name": name}
             new = {"created_at": moment, "created_by": created_by, "updated_at": moment}
             upsert(session, LockRow, keys, new, {"updated_at": moment})
-            count = select(func.count()).where(LockRow.namespace == namespace)
-            if session.execute(count).scalar_one() > MAX_LOCKS:
-                raise ConflictError(
-                    f"There are {MAX_LOCKS} registered locks, which is the limit.",
-                    hint="Remove locks that nobody needs (`DELETE /v1/locks/{name}`).",
-                    context={"limit": MAX_LOCKS},
-                )
             row = find_lock(session, namespace, name)
-            own = session.execute(count.where(LockRow.created_by == row.created_by)).scalar_one()
-            if own > MAX_LOCKS_EACH and row.created_at == moment:
-                raise ConflictError(
-                    f"{created_by} has {MAX_LOCKS_EACH} registered locks, which is the limit.",
-                    hint="Remove locks that nobody needs (`DELETE /v1/locks/{name}`).",
-                    context={"limit": MAX_LOCKS_EACH},
-                )
+            if row.created_at == moment:
+                _refuse_too_many(session, namespace, created_by)
             _refuse_foreign(row, owner)
             _refuse_unserved(session, namespace, rows, set(_ids(session, row.seq)))
             wanted = sorted(each.seq for each in rows)
@@ -72,6 +60,21 @@ def register_lock(
         raise NoSuchArtifactError(
             "An artifact of this lock has just been removed.", hint="Create the lock again."
         ) from None
+
+
+def _refuse_too_many(session: Session, namespace: str, created_by: str) -> None:
+    """Raise `ConflictError` if there are more locks than allowed, in all or of this principal."""
+    count = select(func.count()).where(LockRow.namespace == namespace)
+    for who, found, most in (
+        ("There are", count, MAX_LOCKS),
+        (f"{created_by} has", count.where(LockRow.created_by == created_by), MAX_LOCKS_EACH),
+    ):
+        if session.execute(found).scalar_one() > most:
+            raise ConflictError(
+                f"{who} {most} registered locks, which is the limit.",
+                hint="Remove locks that nobody needs (`DELETE /v1/locks/{name}`).",
+                context={"limit": most},
+            )
 
 
 def check_name(name: str) -> str:

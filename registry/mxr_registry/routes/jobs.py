@@ -10,30 +10,25 @@ import asyncio
 import json
 import random
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import StreamingResponse
 
-from mxr.artifact.timestamps import time_text
-from mxr.errors import NotAllowedError, UsageError
+from mxr.errors import UsageError
 from mxr.protocol import jobs as job_protocol
 from mxr.protocol.access import WORK
-from mxr.util.codec import HUGE, canonical
+from mxr.util.codec import HUGE
 from mxr_registry.config.job_rules import JobRules
-from mxr_registry.jobs import completion, lease_endings, leases, logs, submission, tracking, transitions
+from mxr_registry.jobs import completion, lease_endings, leases, submission, tracking, transitions
 from mxr_registry.jobs.notifications import JobNotifier
 from mxr_registry.openapi.operations import (
     AFTER,
-    EVENTS,
     LOCATION,
-    TEXT,
     Success,
-    header,
     limit_query,
     operation,
     query,
@@ -41,7 +36,6 @@ from mxr_registry.openapi.operations import (
 
 from .bodies import BodyDep, LargeBodyDep, decode_body
 from .deps import CallerDep, JobId, JobRulesDep, RequesterDep, Services, ServicesDep, reply, scoped_router
-from .fair_places import Requester
 from .methods import fixed_path
 from .scoped import admit_again
 
@@ -52,14 +46,10 @@ MAX_WAIT = 60.0
 RECHECK_INTERVAL = 20.0
 """Seconds after which a waiting claim checks the queue without an event: another worker may be busy or lost by then."""
 
-KEEPALIVE_INTERVAL = 15.0
-"""Seconds without an event after which a stream sends a comment."""
-
 WAITS = (
     query("wait", "Seconds to wait for a change.", type="number", minimum=0, maximum=MAX_WAIT, default=0),
     query("version", "The known version; default: the current one.", type="integer", minimum=0, maximum=HUGE),
 )
-OFFSET = query("offset", "The byte of the log to begin with.", type="integer", minimum=0, maximum=HUGE, default=0)
 FILTERS = (
     query("state", "The state; `open` for queued and running jobs.", enum=[*job_protocol.STATES, "open"]),
     query("model", "The identity of the model."),
@@ -168,18 +158,18 @@ async def show_job(
     With `wait` (seconds, at most 60) the reply waits until the job's version exceeds `version` (default: the current
     one) or the job is closed.
     """
-    seconds, version = _number(request, "wait", MAX_WAIT), _number(request, "version", 2**53)
+    seconds, version = read_number(request, "wait", MAX_WAIT), read_number(request, "version", 2**53)
     sequence = notifier.sequence()
     # A worker may look at any job whose id it has; whoever asks sees its own.
     viewer = None if caller.may((WORK,)) else caller.owner
-    job = await run_in_threadpool(_show, services, rules, caller.namespace, id, viewer)
+    job = await run_in_threadpool(show, services, rules, caller.namespace, id, viewer)
     known = job.version if version is None else version
     if not seconds or job.closed or job.version > known:
         return reply(job.text)
     async with notifier.subscribe([job.id], request.receive) as subscription:
         if sequence is None or notifier.sequence() != sequence:
             # A change between the read above and the subscription sent no event to it.
-            job = await run_in_threadpool(_show, services, rules, caller.namespace, job.id, viewer)
+            job = await run_in_threadpool(show, services, rules, caller.namespace, job.id, viewer)
         deadline = asyncio.get_running_loop().time() + seconds
         while job.version <= known and not job.closed:
             if not await subscription.wait(deadline - asyncio.get_running_loop().time()):
@@ -188,16 +178,18 @@ async def show_job(
             job = subscription.document or job
     if job.state == job_protocol.QUEUED and job.version <= known and not subscription.disconnected:
         # The queue position and the available workers change without a new version of the job.
-        job = await run_in_threadpool(_show, services, rules, caller.namespace, job.id, viewer)
+        job = await run_in_threadpool(show, services, rules, caller.namespace, job.id, viewer)
     return reply(job.text)
 
 
-def _show(services: Services, rules: JobRules, namespace: str, id: str, viewer: str | None) -> tracking.JobDocument:
+def show(services: Services, rules: JobRules, namespace: str, id: str, viewer: str | None) -> tracking.JobDocument:
+    """Return the document of one job, as the viewer sees it. Raises `NotFoundError`, `UsageError`."""
     with services.db.reading() as session:
         return tracking.show_job(session, rules, namespace, id, viewer)
 
 
-def _number(request: Request, name: str, limit: float) -> float | None:
+def read_number(request: Request, name: str, limit: float) -> float | None:
+    """Return a parameter of the query as a number, or None without it. Raises `UsageError`."""
     text = request.query_params.get(name)
     if text is None:
         return None
@@ -206,154 +198,6 @@ def _number(request: Request, name: str, limit: float) -> float | None:
             f"{name}: expected a number up to {limit:g}, found {text[:20]!r}.", hint=f"Correct the parameter {name}."
         )
     return float(text)
-
-
-@router.get(
-    "/{id}/log",
-    summary="Show the log of a job as plain text",
-    **operation(
-        "get_job_log",
-        {
-            200: Success(
-                "The log from `offset`.",
-                {"type": "string"},
-                {"MXR-Log-Next": "The offset to continue from.", "MXR-Job-State": "The state of the job."},
-                TEXT,
-            )
-        },
-        errors=(404,),
-        parameters=(OFFSET,),
-    ),
-)
-def show_log(
-    id: JobId, request: Request, services: ServicesDep, caller: CallerDep, client: RequesterDep
-) -> StreamingResponse:
-    """The log from `offset` (bytes, default 0). The response header `mxr-log-next` is the offset to continue from."""
-    offset = int(_number(request, "offset", 2**53) or 0)
-    with services.db.reading() as session:
-        job = tracking.find_job(session, caller.namespace, id, caller.owner)
-    headers = {"mxr-log-next": str(max(offset, job.log_size)), "mxr-job-state": job.state}
-    pages = _log_pages(services, client, job.seq, offset, job.log_size)
-    return StreamingResponse(pages, headers=headers, media_type="text/plain; charset=utf-8")
-
-
-async def _log_pages(services: Services, client: Requester, seq: int, offset: int, end: int) -> AsyncIterator[bytes]:
-    """The log up to `end`, one page at a time."""
-    while offset < end:
-        async with services.log_places.place(client):
-            chunks = await run_in_threadpool(_read_page, services, seq, offset, end)
-            if not chunks:
-                return
-            yield logs.text_of(chunks)
-            offset = chunks[-1].next
-            # Waits until the client has taken the page: the connection holds it until then.
-            yield b""
-
-
-def _read_page(services: Services, seq: int, offset: int, end: int) -> list[logs.LogChunk]:
-    with services.db.reading() as session:
-        return logs.read_log(session, seq, offset, end)
-
-
-@router.get(
-    "/{id}/events",
-    summary="Follow a job by server-sent events until it is closed",
-    **operation(
-        "follow_job",
-        {200: Success("The events.", {"type": "string"}, media_type=EVENTS)},
-        errors=(404,),
-        parameters=(
-            query("offset", "As of the log; -1: new text only.", type="integer", minimum=-1, maximum=HUGE, default=0),
-            header("Last-Event-ID", "The id of the last event that came: continue after it."),
-        ),
-    ),
-)
-async def events(
-    id: JobId,
-    request: Request,
-    services: ServicesDep,
-    caller: CallerDep,
-    client: RequesterDep,
-    rules: JobRulesDep,
-    notifier: NotifierDep,
-) -> Response:
-    """Event types: `job` (the job at each change), `event` (each change of state), `log` (new log text).
-
-    Send `Last-Event-ID` to resume an interrupted stream. `offset` is the log offset to start from; -1 sends only new
-    log text.
-    """
-    job = await run_in_threadpool(_show, services, rules, caller.namespace, id, caller.owner)
-    stream = _stream(request, services, rules, notifier, client, job, _start_cursor(request, job))
-    return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
-
-
-def _start_cursor(request: Request, job: tracking.JobDocument) -> tuple[int, int]:
-    """The number of the last event that the client has, and its offset in the log."""
-    last = re.fullmatch(r"([0-9]{1,16})-([0-9]{1,16})", request.headers.get("last-event-id", ""), re.ASCII)
-    if last:
-        return int(last[1]), int(last[2])
-    if request.query_params.get("offset") == "-1":
-        return 0, job.log_size
-    return 0, int(_number(request, "offset", 2**53) or 0)
-
-
-async def _stream(
-    request: Request,
-    services: Services,
-    rules: JobRules,
-    notifier: JobNotifier,
-    client: Requester,
-    job: tracking.JobDocument,
-    cursor: tuple[int, int],
-) -> AsyncIterator[str]:
-    version = 0
-    async with notifier.subscribe([job.id], request.receive) as subscription:
-        while not subscription.disconnected:
-            async with services.log_places.place(client):
-                try:
-                    await admit_again(request)
-                except NotAllowedError:
-                    # The status of the reply is sent: the stream ends, and the next request hears why.
-                    return
-                text, cursor, job, more = await run_in_threadpool(_batch, services, rules, job.seq, cursor)
-                if job.version > version:
-                    version = job.version
-                    text += _event("job", job.text, cursor)
-                if text:
-                    yield text
-                    # Waits until the client has taken it: the connection holds it until then.
-                    yield ""
-            if more:
-                continue
-            if job.closed:
-                return
-            if not await subscription.wait(KEEPALIVE_INTERVAL) and not subscription.disconnected:
-                yield ": keepalive\n\n"
-
-
-def _batch(
-    services: Services, rules: JobRules, seq: int, cursor: tuple[int, int]
-) -> tuple[str, tuple[int, int], tracking.JobDocument, bool]:
-    """Return events and one page of log after the cursor, the new cursor, the job, and whether more log follows."""
-    event, offset = cursor
-    parts = []
-    with services.db.reading() as session:
-        job = tracking.at(session, rules, seq)
-        for row in transitions.events(session, seq, event):
-            event = row.seq
-            document = {"at": time_text(row.at), "state": row.state, "worker": row.worker, "note": row.note}
-            document["detail"] = json.loads(row.detail_json) if row.detail_json else None
-            parts.append(_event("event", canonical(document), (event, offset)))
-        chunks = logs.read_log(session, seq, offset, job.log_size)
-    if chunks:
-        offset = chunks[-1].next
-        page = {"offset": chunks[0].start, "next": offset, "text": logs.text_of(chunks).decode("utf-8", "replace")}
-        parts.append(_event("log", canonical(page), (event, offset)))
-    return "".join(parts), (event, offset), job, offset < job.log_size
-
-
-def _event(kind: str, document: str, cursor: tuple[int, int]) -> str:
-    return f"event: {kind}\nid: {cursor[0]}-{cursor[1]}\ndata: {document}\n\n"
 
 
 @router.post("/{id}/cancel", summary="Cancel a job", **operation("cancel_job", JOB, errors=(404,)))

@@ -1,0 +1,182 @@
+"""Routes for what a job has told: its log, and its events while it goes on.
+
+A page of a log is read at a time, and counts until its client has taken it (`Services.log_places`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+
+from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import StreamingResponse
+
+from mxr.artifact.timestamps import time_text
+from mxr.errors import NotAllowedError
+from mxr.util.codec import HUGE, canonical
+from mxr_registry.config.job_rules import JobRules
+from mxr_registry.jobs import logs, tracking, transitions
+from mxr_registry.jobs.notifications import JobNotifier
+from mxr_registry.openapi.operations import EVENTS, TEXT, Success, header, operation, query
+
+from .deps import CallerDep, JobId, JobRulesDep, RequesterDep, Services, ServicesDep, scoped_router
+from .fair_places import Requester
+from .jobs import NotifierDep, read_number, show
+from .scoped import admit_again
+
+router = scoped_router(prefix="/v1/jobs", tags=["jobs"])
+
+KEEPALIVE_INTERVAL = 15.0
+"""Seconds without an event after which a stream sends a comment."""
+
+OFFSET = query("offset", "The byte of the log to begin with.", type="integer", minimum=0, maximum=HUGE, default=0)
+
+
+@router.get(
+    "/{id}/log",
+    summary="Show the log of a job as plain text",
+    **operation(
+        "get_job_log",
+        {
+            200: Success(
+                "The log from `offset`.",
+                {"type": "string"},
+                {"MXR-Log-Next": "The offset to continue from.", "MXR-Job-State": "The state of the job."},
+                TEXT,
+            )
+        },
+        errors=(404,),
+        parameters=(OFFSET,),
+    ),
+)
+def show_log(
+    id: JobId, request: Request, services: ServicesDep, caller: CallerDep, client: RequesterDep
+) -> StreamingResponse:
+    """The log from `offset` (bytes, default 0). The response header `mxr-log-next` is the offset to continue from."""
+    offset = int(read_number(request, "offset", 2**53) or 0)
+    with services.db.reading() as session:
+        job = tracking.find_job(session, caller.namespace, id, caller.owner)
+    headers = {"mxr-log-next": str(max(offset, job.log_size)), "mxr-job-state": job.state}
+    pages = _log_pages(services, client, job.seq, offset, job.log_size)
+    return StreamingResponse(pages, headers=headers, media_type="text/plain; charset=utf-8")
+
+
+async def _log_pages(services: Services, client: Requester, seq: int, offset: int, end: int) -> AsyncIterator[bytes]:
+    """The log up to `end`, one page at a time."""
+    while offset < end:
+        async with services.log_places.place(client):
+            chunks = await run_in_threadpool(_read_page, services, seq, offset, end)
+            if not chunks:
+                return
+            yield logs.text_of(chunks)
+            offset = chunks[-1].next
+            # Waits until the client has taken the page: the connection holds it until then.
+            yield b""
+
+
+def _read_page(services: Services, seq: int, offset: int, end: int) -> list[logs.LogChunk]:
+    with services.db.reading() as session:
+        return logs.read_log(session, seq, offset, end)
+
+
+@router.get(
+    "/{id}/events",
+    summary="Follow a job by server-sent events until it is closed",
+    **operation(
+        "follow_job",
+        {200: Success("The events.", {"type": "string"}, media_type=EVENTS)},
+        errors=(404,),
+        parameters=(
+            query("offset", "As of the log; -1: new text only.", type="integer", minimum=-1, maximum=HUGE, default=0),
+            header("Last-Event-ID", "The id of the last event that came: continue after it."),
+        ),
+    ),
+)
+async def events(
+    id: JobId,
+    request: Request,
+    services: ServicesDep,
+    caller: CallerDep,
+    client: RequesterDep,
+    rules: JobRulesDep,
+    notifier: NotifierDep,
+) -> StreamingResponse:
+    """Event types: `job` (the job at each change), `event` (each change of state), `log` (new log text).
+
+    Send `Last-Event-ID` to resume an interrupted stream. `offset` is the log offset to start from; -1 sends only new
+    log text.
+    """
+    job = await run_in_threadpool(show, services, rules, caller.namespace, id, caller.owner)
+    stream = _stream(request, services, rules, notifier, client, job, _start_cursor(request, job))
+    return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
+
+
+def _start_cursor(request: Request, job: tracking.JobDocument) -> tuple[int, int]:
+    """The number of the last event that the client has, and its offset in the log."""
+    last = re.fullmatch(r"([0-9]{1,16})-([0-9]{1,16})", request.headers.get("last-event-id", ""), re.ASCII)
+    if last:
+        return int(last[1]), int(last[2])
+    if request.query_params.get("offset") == "-1":
+        return 0, job.log_size
+    return 0, int(read_number(request, "offset", 2**53) or 0)
+
+
+async def _stream(
+    request: Request,
+    services: Services,
+    rules: JobRules,
+    notifier: JobNotifier,
+    client: Requester,
+    job: tracking.JobDocument,
+    cursor: tuple[int, int],
+) -> AsyncIterator[str]:
+    version = 0
+    async with notifier.subscribe([job.id], request.receive) as subscription:
+        while not subscription.disconnected:
+            async with services.log_places.place(client):
+                try:
+                    await admit_again(request)
+                except NotAllowedError:
+                    # The status of the reply is sent: the stream ends, and the next request hears why.
+                    return
+                text, cursor, job, more = await run_in_threadpool(_batch, services, rules, job.seq, cursor)
+                if job.version > version:
+                    version = job.version
+                    text += _event("job", job.text, cursor)
+                if text:
+                    yield text
+                    # Waits until the client has taken it: the connection holds it until then.
+                    yield ""
+            if more:
+                continue
+            if job.closed:
+                return
+            if not await subscription.wait(KEEPALIVE_INTERVAL) and not subscription.disconnected:
+                yield ": keepalive\n\n"
+
+
+def _batch(
+    services: Services, rules: JobRules, seq: int, cursor: tuple[int, int]
+) -> tuple[str, tuple[int, int], tracking.JobDocument, bool]:
+    """Return events and one page of log after the cursor, the new cursor, the job, and whether more log follows."""
+    event, offset = cursor
+    parts = []
+    with services.db.reading() as session:
+        job = tracking.at(session, rules, seq)
+        for row in transitions.events(session, seq, event):
+            event = row.seq
+            document = {"at": time_text(row.at), "state": row.state, "worker": row.worker, "note": row.note}
+            document["detail"] = json.loads(row.detail_json) if row.detail_json else None
+            parts.append(_event("event", canonical(document), (event, offset)))
+        chunks = logs.read_log(session, seq, offset, job.log_size)
+    if chunks:
+        offset = chunks[-1].next
+        page = {"offset": chunks[0].start, "next": offset, "text": logs.text_of(chunks).decode("utf-8", "replace")}
+        parts.append(_event("log", canonical(page), (event, offset)))
+    return "".join(parts), (event, offset), job, offset < job.log_size
+
+
+def _event(kind: str, document: str, cursor: tuple[int, int]) -> str:
+    return f"event: {kind}\nid: {cursor[0]}-{cursor[1]}\ndata: {document}\n\n"

@@ -11,7 +11,7 @@ from mxr.display.text import counted
 from mxr.errors import UsageError
 from mxr.lockfiles.lockfile import LockFile, load_lock
 from mxr_cli.options import Session, common
-from mxr_cli.output import echo, format_size, note, print_json, transfer_progress
+from mxr_cli.output import echo, format_size, print_json, transfer_progress
 
 ID = re.compile(r"[0-9a-f]{8,64}")
 
@@ -26,9 +26,8 @@ ID = re.compile(r"[0-9a-f]{8,64}")
 def export(session: Session, sources: tuple[str, ...], output: Path, include_removed: bool) -> None:
     """Write the artifacts of a LOCK, or the artifacts with these IDs, to a tar file for hosts without network access.
 
-    Data that several artifacts share is stored once. The same lock always gives the same bytes. If the export is
-    interrupted, run the same command again to resume it. The tar is an OCI image layout: oras can copy it to any OCI
-    registry, under the tag mxr.
+    Data that several artifacts share is stored once. The same lock always gives the same bytes. The tar is an OCI image
+    layout: oras can copy it to any OCI registry, under the tag mxr.
 
     An artifact that the registry removed is refused, also where the cache still has it (exit code 3): it may have been
     removed because it is wrong.
@@ -49,13 +48,10 @@ def export(session: Session, sources: tuple[str, ...], output: Path, include_rem
                 "bundle": str(done.path),
                 "size": done.size,
                 "blobs": done.blobs,
-                "kept": done.kept,
                 "artifacts": list(done.artifacts),
             }
         )
         return
-    if done.kept:
-        note(f"mxr: resumed: {format_size(done.kept)} were written by an interrupted export")
     echo(f"{done.path}: {counted(len(done.artifacts), 'artifact')}, {format_size(done.size)}")
 
 

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import os
+import tarfile
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol, cast
 
 from mxr.artifact.manifest import SHA256, Blob, File
 from mxr.errors import DamagedError, UsageError
 from mxr.util import disk
 from mxr.util.hashing import CHUNK
 
-from . import oci, tarball
+from . import oci
 from .oci import BLOBS, Descriptor
 
 MAX_DOCUMENT_BYTES = 16 << 20
 """Maximum bytes of one JSON document in a bundle."""
+
+MAX_MEMBERS = 200_000
+"""Maximum files of a bundle."""
+
+MAX_HEADER_BYTES = 64 << 10
+"""Maximum bytes that one header of a tar takes with its extensions. `tarfile` reads as many as a header says."""
 
 
 class ImageLayout(Protocol):
@@ -42,10 +49,28 @@ class TarLayout:
         with disk.faults(path, "read"):
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                self._members = tarball.members(self._descriptor, path)
+                self._members = dict(self._files())
             except BaseException:
                 os.close(self._descriptor)
                 raise
+
+    def _files(self) -> Iterator[tuple[str, tarfile.TarInfo]]:
+        """The plain files, of which only the headers are read. Nothing is ever extracted, so any name will do."""
+        names: set[str] = set()
+        try:
+            stream = cast(IO[bytes], _HeaderReader(self._descriptor))
+            for member in tarfile.TarFile(fileobj=stream):
+                if member.isdir() and member.size == 0:
+                    continue
+                name = member.name.removeprefix("./")
+                if not member.isfile() or member.issparse() or member.size < 0:
+                    raise wrong(self, f"{name[:80]!r} is not a plain file")
+                if name in names or len(names) >= MAX_MEMBERS:
+                    raise wrong(self, f"it contains {name[:80]!r} twice, or too many files")
+                names.add(name)
+                yield name, member
+        except (tarfile.TarError, ValueError, OverflowError, RecursionError) as problem:
+            raise wrong(self, f"it is truncated, corrupt, or not a tar ({problem})") from None
 
     def sizes(self) -> dict[str, int]:
         """See `ImageLayout.sizes`."""
@@ -55,11 +80,34 @@ class TarLayout:
         """See `ImageLayout.read_at`."""
         member = self._members[name]
         with disk.faults(self.path, "read"):
-            return os.pread(self._descriptor, max(0, min(length, member.size - offset)), member.offset + offset)
+            return os.pread(self._descriptor, max(0, min(length, member.size - offset)), member.offset_data + offset)
 
     def close(self) -> None:
         """Close the tar."""
         os.close(self._descriptor)
+
+
+class _HeaderReader:
+    """The bytes of a tar for `tarfile`, which must not take memory for what a header says."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._at = descriptor, 0
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= MAX_HEADER_BYTES:
+            raise tarfile.ReadError("a header is too large")
+        data = os.pread(self._descriptor, size, self._at)
+        self._at += len(data)
+        return data
+
+    def seek(self, at: int) -> int:
+        if at < self._at - tarfile.BLOCKSIZE:
+            raise tarfile.ReadError("a header points back")
+        self._at = at
+        return at
+
+    def tell(self) -> int:
+        return self._at
 
 
 class FolderLayout:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from core.bundle.tars import packed
 from paths import DATA
 
 from mxr.artifact.attributes import Attributes, Constraints, Request
@@ -20,12 +21,12 @@ from mxr.artifact.key import Key
 from mxr.artifact.manifest import Manifest
 from mxr.artifact.records import ModelInput
 from mxr.artifact.timestamps import Timestamp
-from mxr.bundle import exporter, importer, oci, tarball
+from mxr.bundle import exporter, importer, oci
 from mxr.bundle.contents import BundleRecord, lay_out, titled
 from mxr.bundle.image_layout import TarLayout, open_layout
 from mxr.cache.store import Cache
 from mxr.client.registry import Client
-from mxr.errors import DamagedError, MismatchError, MxrError, TemporaryError, UsageError, WouldOverwriteError
+from mxr.errors import DamagedError, MismatchError, MxrError, UsageError, WouldOverwriteError
 from mxr.lockfiles.lockfile import LockEntry, LockFile, lock_text
 from mxr.protocol.artifacts import ModelClaim
 from mxr.settings import Settings
@@ -99,7 +100,7 @@ def test_the_same_lock_makes_the_same_bytes(
 ) -> None:
     done = exporter.export(records[::-1], lock, tmp_path / "again.tar", cache, NOBODY)
     assert (tmp_path / "again.tar").read_bytes() == bundle.read_bytes()
-    assert (done.size, done.kept) == (bundle.stat().st_size, 0)
+    assert done.size == bundle.stat().st_size
     assert [each.name for each in tmp_path.iterdir()] == ["again.tar"]
 
 
@@ -194,13 +195,7 @@ def test_a_nested_index_is_followed(bundle: Path, tmp_path: Path) -> None:
 
 def repacked(files: dict[str, bytes], folder: Path) -> Path:
     path = folder / "repacked.tar"
-    path.write_bytes(
-        b"".join(
-            tarball.header(name, len(data)) + data.ljust(tarball.padded(len(data)), b"\0")
-            for name, data in files.items()
-        )
-        + tarball.END
-    )
+    path.write_bytes(packed(*((name, tarfile.REGTYPE, data) for name, data in files.items())))
     return path
 
 
@@ -305,19 +300,23 @@ def points(size: int, count: int, seed: int) -> Iterator[int]:
 
 
 def test_a_truncated_bundle_is_refused(bundle: Path, tmp_path: Path) -> None:
-    data, path = bundle.read_bytes(), tmp_path / "cut.tar"
+    """It may lack the zeros that end every tar: they tell nothing."""
+    data, path, whole = bundle.read_bytes(), tmp_path / "cut.tar", check(bundle)
     for at in points(len(data), 60, 1):
         path.write_bytes(data[:at])
+        if len(data) - at <= 1024:
+            assert check(path) == whole
+            continue
         with pytest.raises(DamagedError) as caught:
             check(path)
         assert "is not a complete bundle: " in caught.value.message and caught.value.hint
 
 
 def test_no_changed_byte_changes_what_is_imported(bundle: Path, tmp_path: Path) -> None:
-    """A changed byte is refused, unless it has no effect on the import (a letter of a tag, for example)."""
+    """A changed byte is refused, unless it has no effect on the import (the padding of a tar, for example)."""
     data, path, whole = bundle.read_bytes(), tmp_path / "flipped.tar", check(bundle)
     with closing(TarLayout(bundle)) as layout:
-        small = sum(tarball.BLOCK + tarball.padded(size) for size in layout.sizes().values() if size < 4096)
+        small = sum(1024 + size for size in layout.sizes().values() if size < 4096)
     silent = 0
     for at in (*points(len(data), 40, 2), *points(small, 200, 3)):
         changed = bytearray(data)
@@ -328,26 +327,14 @@ def test_no_changed_byte_changes_what_is_imported(bundle: Path, tmp_path: Path) 
             silent += 1
         except MxrError as problem:
             assert problem.exit == 65, problem.message
-    assert silent < 20
+    assert silent < 60
 
 
-def test_an_interrupted_export_resumes(
-    records: list[BundleRecord], lock: LockFile, cache: Cache, bundle: Path, tmp_path: Path
-) -> None:
-    final = tmp_path / "bundle.tar"
-    empty = Cache(tmp_path / "empty")
+def test_an_interrupted_export_leaves_nothing(records: list[BundleRecord], lock: LockFile, tmp_path: Path) -> None:
     with pytest.raises(MxrError) as caught:
-        exporter.export(records, lock, final, empty, NOBODY)
+        exporter.export(records, lock, tmp_path / "made" / "bundle.tar", Cache(tmp_path / "empty"), NOBODY)
     assert caught.value.exit == 69
-    (partial,) = tmp_path.glob(".mxr-partial-*")
-    data = bytearray(bundle.read_bytes())
-    data[-2000:] = bytes(2000)
-    partial.write_bytes(data)
-    blobs = {blob.sha256: blob.size for each in records for blob in each.manifest.blobs()}
-    done = exporter.export(records, lock, final, cache, NOBODY)
-    assert 0 < done.kept < sum(blobs.values())
-    assert final.read_bytes() == bundle.read_bytes()
-    assert list(tmp_path.glob(".mxr-partial-*")) == []
+    assert list((tmp_path / "made").iterdir()) == []
 
 
 def test_a_file_that_appears_during_an_export_stays(
@@ -363,25 +350,6 @@ def test_a_file_that_appears_during_an_export_stays(
     with pytest.raises(WouldOverwriteError, match="appeared while"):
         exporter.export(records, lock, final, cache, NOBODY)
     assert final.read_bytes() == b"precious"
-
-
-def test_two_exports_of_one_bundle_do_not_mix(
-    records: list[BundleRecord], lock: LockFile, cache: Cache, tmp_path: Path
-) -> None:
-    import fcntl
-
-    final = tmp_path / "bundle.tar"
-    with pytest.raises(MxrError):
-        exporter.export(records, lock, final, Cache(tmp_path / "empty"), NOBODY)
-    (partial,) = tmp_path.glob(".mxr-partial-*")
-    with partial.open("rb") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(TemporaryError, match="Another process"):
-            exporter.export(records, lock, final, cache, NOBODY)
-        exporter.export(records, None, final, cache, NOBODY)
-        assert partial.exists(), "what another process works on is left alone"
-    exporter.export(records, None, final, cache, NOBODY)
-    assert not partial.exists(), "what nobody works on is removed"
 
 
 def test_an_empty_export_is_refused(cache: Cache, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from paths import DATA
 
 from mxr.cache.store import Cache
-from mxr.errors import DamagedError, MxrError, NotAllowedError
+from mxr.errors import DamagedError, MxrError
 from mxr.install import consumer_folder, ledger
 from mxr.install.ledger import LedgerEntry
 
@@ -54,19 +54,3 @@ def test_nothing_is_removed_through_a_link(tmp_path: Path) -> None:
     entry = LedgerEntry("link/model.onnx", sha256(precious.read_bytes()).hexdigest())
     consumer_folder._remove(folder, [entry], Cache(tmp_path / "cache"))
     assert precious.exists() and (folder / "link").is_symlink()
-
-
-def test_a_bundle_is_not_written_through_a_planted_link(tmp_path: Path) -> None:
-    from mxr.bundle.exporter import _opened
-
-    private = tmp_path / "private"
-    private.write_text("mine")
-    planted = tmp_path / ".mxr-partial-bundle"
-    planted.symlink_to(private)
-    with pytest.raises(MxrError):
-        _opened(planted, 10)
-    planted.unlink()
-    planted.hardlink_to(private)
-    with pytest.raises(NotAllowedError):
-        _opened(planted, 10)
-    assert private.read_text() == "mine"

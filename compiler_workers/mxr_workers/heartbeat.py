@@ -8,7 +8,6 @@ from collections.abc import Callable
 from types import TracebackType
 
 from mxr.artifact.limits import MAX_LOG_BYTES
-from mxr.client.retry import HEARTBEAT
 from mxr.client.worker import WorkerClient
 from mxr.errors import ConflictError, MxrError, NotFoundError
 from mxr.protocol.jobs import Heartbeat, Lease
@@ -16,6 +15,9 @@ from mxr_workers.sandbox import ChildObserver
 
 MIN_INTERVAL = 0.2
 """The least seconds between two heartbeats: phases can follow each other quickly."""
+
+AFTER_FAILURE = 2.0
+"""The most seconds until the next heartbeat while the registry does not answer."""
 
 MAX_PENDING_LOG = 4 * MAX_LOG_BYTES
 """The most characters of log kept while the registry is unreachable; beyond that, the middle is dropped."""
@@ -97,7 +99,7 @@ class LeaseHeartbeat:
         except MxrError:
             with self._guard:
                 self._log = text + self._log
-            return min(pause, HEARTBEAT.base)
+            return min(pause, AFTER_FAILURE)
         if beat.cancelled:
             self.stop = "cancelled"
         return MIN_INTERVAL if self._log else beat.seconds / 3

@@ -12,7 +12,7 @@ from typing import Any
 from mxr.artifact.limits import MAX_PROVENANCE_BYTES
 from mxr.artifact.manifest import File, Manifest
 from mxr.client import transfer
-from mxr.client.retry import DELIVERY, HAND_BACK, JOB_INPUT, RetryPolicy, retry
+from mxr.client.retry import RetryPolicy, retry, until
 from mxr.client.worker import WorkerClient
 from mxr.errors import (
     ConflictError,
@@ -22,6 +22,7 @@ from mxr.errors import (
     MxrError,
     NoSuchBlobError,
     NotFoundError,
+    UnauthenticatedError,
 )
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.protocol import capabilities
@@ -49,6 +50,9 @@ from .ort_recording import RecordedFiles, RecordingTask, record_model
 PROGRAM = "model.mxr"
 POISON_ATTEMPTS = 2
 """The attempt from which a crash of the compile process quarantines the job."""
+
+RENEWED = (UnauthenticatedError,)
+"""What passes while a token is being renewed: work that was begun must not be lost by it."""
 
 OPTIONAL_PROVENANCE = ("env", "warnings", "verified", "phase_seconds")
 """Parts of a provenance that is too long are dropped in this order."""
@@ -142,7 +146,9 @@ def _make(context: SlotContext, lease: job_protocol.Lease, heartbeat: LeaseHeart
     observer = heartbeat.observer(context.must_stop)
     heartbeat.phase("download")
     models, calibration = retry(
-        JOB_INPUT, lambda: context.spool.fetch(client, lease, _interruptible(observer)), stop=observer.stop
+        until(60.0, also=RENEWED),
+        lambda: context.spool.fetch(client, lease, _interruptible(observer)),
+        stop=observer.stop,
     )
     check_model(models, lease)
     if calibration is not None:
@@ -219,7 +225,7 @@ def _delivery(lease: job_protocol.Lease) -> RetryPolicy:
 
     While the registry is unreachable, either the lease holds or another worker gets the job; the first answer tells.
     """
-    return replace(DELIVERY, longest=min(DELIVERY.longest, lease.seconds / 6))
+    return until(3600.0, longest=min(10.0, lease.seconds / 6), also=RENEWED)
 
 
 def task_of(context: SlotContext, lease: job_protocol.Lease, calibration: Path | None) -> CompileTask:
@@ -258,7 +264,7 @@ def _report_failure(
     context: SlotContext, lease: job_protocol.Lease, failure: CompileFailure, log: str, *, cancelled: bool
 ) -> None:
     if not cancelled and (failure.name == "stopped" or (failure.name == "worker" and context.must_stop())):
-        retry(HAND_BACK, lambda: context.client.hand_back(lease.job, lease.fence))
+        retry(until(10.0), lambda: context.client.hand_back(lease.job, lease.fence))
         _log.info("job %s: returned to the queue", lease.job[:12])
         return
     _log.info("job %s: %s: %s", lease.job[:12], failure.name, failure.message)

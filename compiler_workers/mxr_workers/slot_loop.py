@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from mxr.client.retry import CLAIM, Attempts
+from mxr.client.retry import Attempts, until
 from mxr.errors import MxrError, NotFoundError, TemporaryError, UnauthenticatedError, UnreachableError
 from mxr.protocol import jobs as job_protocol
 from mxr_workers.failures import HOST_FAULTS, CompileFailure
@@ -158,7 +158,7 @@ class SlotLoop:
 
     def _retry(self, call: Callable[[], T]) -> T | None:
         """Repeat `call` until the registry answers, and return the answer; None when the worker must stop first."""
-        attempts = Attempts(CLAIM)
+        attempts = Attempts(until(None, longest=30.0, also=(MxrError,)))
         while not self._stop.requested.is_set():
             try:
                 return attempts.run(call)

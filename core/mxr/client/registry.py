@@ -41,7 +41,7 @@ from .proxy_replies import proxy_error
 from .redirects import PLAIN, RedirectHost, returned_connection
 from .registry_socket import RegistrySocket
 from .reply_limits import MAX_ERROR, MAX_REPLY, MAX_VALUES, MIN_RATE, shut_down_after
-from .retry import ONCE, REQUEST, RetryPolicy, retry
+from .retry import REQUEST, RetryPolicy, retry
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,7 +128,7 @@ class Client:
 
     def defaults(self) -> artifact_protocol.NamespaceDefaults:
         """Return the request defaults of the namespace. Sent once: where the registry is away, the cache has them."""
-        with self._reply("GET", "/defaults", policy=ONCE) as reply:
+        with self._reply("GET", "/defaults", policy=None) as reply:
             return self._decode(artifact_protocol.NamespaceDefaults, self._read(reply))
 
     def artifacts(self, **filters: str | int | None) -> artifact_protocol.Artifacts:
@@ -150,7 +150,7 @@ class Client:
         serves.
         """
         headers = {"If-None-Match": etag} if etag else {}
-        with self._reply("GET", f"/artifacts/{quote(identity, safe='')}", None, headers, policy=ONCE) as reply:
+        with self._reply("GET", f"/artifacts/{quote(identity, safe='')}", None, headers, policy=None) as reply:
             data = self._read(reply)
             tag = reply.headers.get("etag", "")
         return None if reply.status == NOT_MODIFIED else self._decode(artifact_protocol.Artifact, data), tag
@@ -274,7 +274,7 @@ class Client:
             "POST",
             "/uses",
             artifact_protocol.message_document(artifact_protocol.Uses(some)),
-            policy=ONCE,
+            policy=None,
         )
 
     def usage(self, most: int, **filters: str | int | None) -> tuple[artifact_protocol.ArtifactUsage, ...]:
@@ -306,7 +306,7 @@ class Client:
         headers = {"Content-Length": str(blob.size), "Content-Type": "application/octet-stream"}
         if follows:
             headers[artifact_protocol.FOLLOWS_HEADER] = ",".join(follows)
-        with self._reply("PUT", f"/blobs/{blob.sha256}", chunks, headers, policy=ONCE) as reply:
+        with self._reply("PUT", f"/blobs/{blob.sha256}", chunks, headers, policy=None) as reply:
             self._read(reply)
 
     @contextmanager
@@ -367,7 +367,7 @@ class Client:
         document: Json | None = None,
         *,
         wait: float = 0,
-        policy: RetryPolicy = REQUEST,
+        policy: RetryPolicy | None = REQUEST,
     ) -> T:
         """Send one JSON request and decodes the reply. `wait`: seconds added to the read timeout."""
         body = None if document is None else codec.canonical(document).encode()
@@ -404,7 +404,7 @@ class Client:
         body: bytes | Iterable[bytes] | None = None,
         headers: Mapping[str, str] | None = None,
         *,
-        policy: RetryPolicy = REQUEST,
+        policy: RetryPolicy | None = REQUEST,
         wait: float = 0,
         redirects: bool = False,
     ) -> Iterator[urllib3.BaseHTTPResponse]:

@@ -4,30 +4,22 @@ Each policy repeats an operation after a temporary failure. It is limited by a n
 Pauses double from `base` to `longest` seconds and are shortened at random by up to a quarter, so that many clients do
 not return at the same moment. A `Retry-After` header lengthens a pause, up to `longest`.
 
-Worst case of each policy, not counting the time that the attempts themselves take:
+Worst case, not counting the time that the attempts themselves take:
 
-    policy      attempts   seconds   used for
-    ONCE               1         0   a request that must not be repeated, or that a later one replaces
-    REQUEST            4        15   one request
-    TRANSFER           4        15   one blob, up or down
-    PUBLISH            3         0   upload and publish again what garbage collection removed in between
-    HAND_BACK         14        10   a worker that returns a job
-    JOB_INPUT         19        60   a worker that downloads the model of a job
-    OUTAGE            44       300   any operation after the registry answered once
-    POLL             202       300   following a job: counted from the first failure after an answer
-    DELIVERY         484      3600   a worker that must deliver a finished program or the reason for its failure
-    HEARTBEAT  unlimited             a lease: until the work on the job ends
-    CLAIM      unlimited             a worker without a job: until the worker stops
+    policy            attempts   seconds   used for
+    None                     1         0   a request that must not be repeated, or that a later one replaces
+    REQUEST                  4        15   one request
+    TRANSFER                 4        15   one blob, up or down
+    until(SECONDS)              SECONDS   what has begun: SECONDS after the first failure
+    until(None)      unlimited             a worker without a job: until the worker stops
 
-Policies from HAND_BACK to DELIVERY have a deadline, counted from the first failure: no attempt starts after it. Their
-worst case is therefore the first attempt, the seconds above, and one more attempt. DELIVERY pauses for at most a sixth
-of the lease where that is less than 10 s, so that several attempts fit into a lease; this adds attempts, not time. One
-HTTP request takes at most 10 s to connect, and fails after the timeout of the client (60 s by default) without a byte.
+No attempt starts after the deadline of `until`. One HTTP request takes at most 10 s to connect, and fails after the
+timeout of the client (60 s by default) without a byte.
 
 Policies do not multiply: a policy that runs inside an attempt of another one that repeats the same errors makes a
 single attempt. There is one exception: blobs move in threads of their own, and each blob has the attempts of TRANSFER
-within each attempt of the operation around it. `DiskFullError` is repeated only under a deadline, because a disk does
-not empty within seconds.
+within each attempt of the operation around it. `DiskFullError` is repeated only by `until`, because a disk does not
+empty within seconds.
 """
 
 from __future__ import annotations
@@ -36,16 +28,15 @@ import random
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import TypeVar
 
 from mxr.errors import (
     DamagedBlobError,
     DiskFullError,
     MxrError,
-    NoSuchBlobError,
     NotARegistryError,
     TemporaryError,
-    UnauthenticatedError,
     UnreachableError,
 )
 from mxr.util.frozen import dataclass
@@ -73,7 +64,7 @@ class RetryPolicy:
     base: float = 0.0
     longest: float = 0.0
     deadline: float | None = None
-    retries: Errors = (UnreachableError, TemporaryError)
+    retries: Errors = ()
     fatal: Errors = ()
 
     def repeats(self, problem: MxrError) -> bool:
@@ -86,26 +77,20 @@ class RetryPolicy:
         return min(self.base * 2.0 ** min(failures - 1, 64), self.longest)
 
 
-ONCE = RetryPolicy(attempts=1)
-REQUEST = RetryPolicy(attempts=4, base=0.2, longest=5.0, fatal=(DiskFullError, NotARegistryError))
-TRANSFER = RetryPolicy(
-    attempts=4,
-    base=0.5,
-    longest=5.0,
-    retries=(UnreachableError, TemporaryError, DamagedBlobError),
-    fatal=(DiskFullError, NotARegistryError),
-)
-PUBLISH = RetryPolicy(attempts=3, retries=(NoSuchBlobError,))
-HAND_BACK = RetryPolicy(attempts=None, base=0.5, longest=1.0, deadline=10.0)
-RENEWED = (UnreachableError, TemporaryError, UnauthenticatedError)
-"""What passes while a token is being renewed, too: work that was begun must not be lost by it."""
+PASSING = (UnreachableError, TemporaryError)
+REQUEST = RetryPolicy(attempts=4, base=0.2, longest=5.0, retries=PASSING, fatal=(DiskFullError, NotARegistryError))
+TRANSFER = replace(REQUEST, base=0.5, retries=(*PASSING, DamagedBlobError))
 
-JOB_INPUT = RetryPolicy(attempts=None, base=0.5, longest=5.0, deadline=60.0, retries=RENEWED)
-OUTAGE = RetryPolicy(attempts=None, base=0.5, longest=10.0, deadline=300.0)
-POLL = RetryPolicy(attempts=None, base=0.5, longest=2.0, deadline=300.0)
-DELIVERY = RetryPolicy(attempts=None, base=0.5, longest=10.0, deadline=3600.0, retries=RENEWED)
-HEARTBEAT = RetryPolicy(attempts=None, base=2.0, longest=2.0)
-CLAIM = RetryPolicy(attempts=None, base=1.0, longest=30.0, retries=(MxrError,))
+OUTAGE = 300.0
+"""Seconds for which an operation survives an outage of a registry that has answered it before."""
+
+
+def until(seconds: float | None, *, longest: float = 10.0, also: Errors = ()) -> RetryPolicy:
+    """Return the policy that repeats for so many seconds after the first failure; None for ever.
+
+    `longest`: seconds of the longest pause. `also`: further errors after which the operation is repeated.
+    """
+    return RetryPolicy(attempts=None, base=0.5, longest=longest, deadline=seconds, retries=(*PASSING, *also))
 
 
 class Attempts:
@@ -156,7 +141,7 @@ class Attempts:
 
 
 def retry(
-    policy: RetryPolicy,
+    policy: RetryPolicy | None,
     call: Callable[[], T],
     *,
     stop: Callable[[], bool] = lambda: False,
@@ -168,7 +153,7 @@ def retry(
     Raises the last error when the policy ends, when `stop` returns true after a failure, and at once for any error that
     the policy does not repeat. Inside an attempt of a policy that repeats the same errors, there is one attempt only.
     """
-    if all(issubclass(each, _outer.get()) for each in policy.retries):
+    if policy is None or all(issubclass(each, _outer.get()) for each in policy.retries):
         return call()
     attempts = Attempts(policy, clock=clock)
     while True:

@@ -20,7 +20,7 @@ from mxr.util.frozen import dataclass
 from mxr.util.hashing import Data, hash_chunks, read_chunks
 
 from .registry import Client
-from .retry import PUBLISH, TRANSFER, retry
+from .retry import TRANSFER, retry
 
 T = TypeVar("T")
 Progress = Callable[[int], None]
@@ -28,6 +28,8 @@ Progress = Callable[[int], None]
 
 Read = Callable[[Blob], Iterator[bytes]]
 """Returns the bytes of a blob, from its beginning with each call."""
+
+MAX_PUBLISH_ATTEMPTS = 3
 
 AT_ONCE = 4
 """Blobs that are transferred at the same time."""
@@ -53,17 +55,14 @@ def upload_and_publish(upload: Callable[[], object], publish: Callable[[], T]) -
     happens with each attempt.
     """
 
-    def attempt() -> T:
+    for _ in range(MAX_PUBLISH_ATTEMPTS):
         upload()
-        return publish()
-
-    try:
-        return retry(PUBLISH, attempt)
-    except NoSuchBlobError as problem:
-        raise TemporaryError(
-            "The registry removes uploaded bytes before they can be published.",
-            hint="Push again. If this repeats, set a longer grace_hours for the registry's sweep.",
-        ) from problem
+        with suppress(NoSuchBlobError):
+            return publish()
+    raise TemporaryError(
+        "The registry removes uploaded bytes before they can be published.",
+        hint="Push again. If this repeats, set a longer grace_hours for the registry's sweep.",
+    )
 
 
 def download(

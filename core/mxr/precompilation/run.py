@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from mxr.artifact.attributes import Request
 from mxr.artifact.limits import MAX_WATCHED
-from mxr.client.retry import POLL, Attempts
+from mxr.client.retry import OUTAGE, Attempts, until
 from mxr.errors import CompileFailedError, MxrError, NotCompiledError, NoWorkerError, TemporaryError, UsageError
 from mxr.host_facts import Host
 from mxr.protocol import jobs as job_protocol
@@ -209,9 +209,9 @@ def follow(
     """Yield the indices of changed cells after each change, or an empty list every `pace` seconds.
 
     Ends when no job is open or the deadline has passed. Raises `UnreachableError` if the registry does not answer for
-    longer than `retry.POLL` allows.
+    longer than `retry.OUTAGE` allows.
     """
-    attempts = Attempts(POLL)
+    attempts = Attempts(until(OUTAGE, longest=2.0))
     while jobs := matrix.jobs():
         left = pace if plan.deadline is None else min(pace, plan.deadline - time.monotonic())
         if left <= 0:

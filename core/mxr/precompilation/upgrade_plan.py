@@ -18,7 +18,7 @@ from mxr.artifact.key import Key
 from mxr.artifact.records import Artifact
 from mxr.artifact.serving import BUILT
 from mxr.artifact.target import split_version
-from mxr.client.retry import OUTAGE, retry
+from mxr.client.retry import OUTAGE, retry, until
 from mxr.errors import Json, MxrError, NoSuchModelError, UsageError
 from mxr.protocol import jobs as job_protocol
 from mxr.protocol.surveys import RequestStatus
@@ -198,7 +198,7 @@ def queue_compiles(
         if each.state in (COMPILE, NOBODY):
             wanted = job_protocol.CompileRequest(each.request.key, each.request.constraints, priority=BEHIND)
             try:
-                yield each, retry(OUTAGE, partial(client.request_compile, wanted))
+                yield each, retry(until(OUTAGE), partial(client.request_compile, wanted))
             except NoSuchModelError as problem:
                 yield each, problem
 

@@ -1,6 +1,6 @@
 """Request a compile and follow it: request -> upload what the registry lacks -> request again -> follow -> artifact id.
 
-After the first answer, an outage of the registry does not end the operation: see `OUTAGE` and `POLL` in
+After the first answer, an outage of the registry does not end the operation: see `OUTAGE` in
 `mxr.client.retry`.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mxr.artifact.manifest import File, Manifest, split_file
 from mxr.artifact.model_files import PIECE
 from mxr.client import transfer
-from mxr.client.retry import OUTAGE, POLL, Attempts, retry
+from mxr.client.retry import OUTAGE, Attempts, retry, until
 from mxr.errors import CompileFailedError, DamagedError, MxrError, NoSuchBlobError, NoSuchModelError, NotCompiledError
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.protocol import jobs as job_protocol
@@ -75,7 +75,7 @@ def request_compile(client: Client, wanted: CompileOrder, watch: Watch) -> job_p
     # The model and the calibration data can both be missing: each is uploaded at most once.
     for last in (False, False, True):
         try:
-            return retry(OUTAGE, lambda: client.request_compile(wanted.ask))
+            return retry(until(OUTAGE), lambda: client.request_compile(wanted.ask))
         except (NoSuchModelError, NoSuchBlobError) as missing:
             if last or not _upload_missing(client, wanted, missing, watch):
                 raise
@@ -114,11 +114,11 @@ def upload_model(client: Client, subject: ModelReference, watch: Watch) -> artif
     for name, path in sources.items():
         _upload(client, path, files[name], watch)
     statement = subject.registration(Manifest(tuple(files.values())), ONNX)
-    return retry(OUTAGE, lambda: client.register_model(statement))
+    return retry(until(OUTAGE), lambda: client.register_model(statement))
 
 
 def _upload(client: Client, path: Path, file: File, watch: Watch) -> None:
-    retry(OUTAGE, lambda: transfer.upload(client, path, file, watch(file.size)))
+    retry(until(OUTAGE), lambda: transfer.upload(client, path, file, watch(file.size)))
 
 
 def _split(path: Path, name: str, *, whole: bool = False) -> File:
@@ -135,10 +135,10 @@ def follow(
     """Yield the progress of a job until it is closed or `deadline` (of `time.monotonic`) is reached.
 
     Yields after each change of the job and at least every `pace` seconds; the last progress shows whether the job is
-    closed. Raises `UnreachableError` when the registry does not answer for longer than `retry.POLL` allows.
+    closed. Raises `UnreachableError` when the registry does not answer for longer than `retry.OUTAGE` allows.
     """
     begun, answered, offset = time.monotonic(), time.monotonic(), 0
-    attempts = Attempts(POLL)
+    attempts = Attempts(until(OUTAGE, longest=2.0))
     while True:
         text = ""
         try:

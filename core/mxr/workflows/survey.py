@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mxr.artifact.attributes import Request
-from mxr.client.retry import OUTAGE, retry
+from mxr.client.retry import OUTAGE, retry, until
 from mxr.errors import TooLargeError
 from mxr.protocol.surveys import RequestStatus
 from mxr.util.codec import canonical
@@ -32,7 +32,7 @@ def request_statuses(client: Client, requests: Sequence[Request]) -> list[Reques
         batch = batches.pop(0)
         survey = partial(client.survey, [distinct[name] for name in batch])
         try:
-            reply = retry(OUTAGE, survey) if found else survey()
+            reply = retry(until(OUTAGE), survey) if found else survey()
         except TooLargeError:
             if len(batch) == 1:
                 raise

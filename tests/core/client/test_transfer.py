@@ -9,7 +9,6 @@ import pytest
 
 from mxr.artifact.manifest import NO_CHAIN, Blob, File, next_chain
 from mxr.client import transfer
-from mxr.client.retry import PUBLISH
 from mxr.errors import NoSuchBlobError, TemporaryError
 from mxr.protocol.artifacts import Missing
 
@@ -40,7 +39,7 @@ def test_a_registry_that_sweeps_everything_is_asked_later() -> None:
     registry = Swept(100)
     with pytest.raises(TemporaryError, match="removes") as caught:
         transfer.upload_and_publish(registry.send, registry.say)
-    assert (registry.sent, caught.value.exit) == (PUBLISH.attempts, 75)
+    assert (registry.sent, caught.value.exit) == (transfer.MAX_PUBLISH_ATTEMPTS, 75)
 
 
 class Beside:

@@ -12,7 +12,7 @@ import pytest
 from mxr.artifact.attributes import Request
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob
-from mxr.client.retry import POLL
+from mxr.client.retry import OUTAGE
 from mxr.errors import CompileFailedError, NotCompiledError, TemporaryError, UnreachableError
 from mxr.protocol import jobs as job_protocol
 from mxr.workflows import compile as compile_workflow
@@ -108,7 +108,7 @@ def test_following_ends_when_the_registry_stays_away(monkeypatch: pytest.MonkeyP
     client: Any = Scripted(*[UnreachableError()] * 1000)
     with pytest.raises(UnreachableError):
         list(compile_workflow.follow(client, job("queued")))
-    assert now[0] == pytest.approx(POLL.deadline, abs=POLL.longest)
+    assert now[0] == pytest.approx(OUTAGE, abs=2.0)
 
 
 def test_what_a_closed_job_means() -> None:

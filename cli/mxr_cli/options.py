@@ -14,6 +14,7 @@ import click
 from mxr.artifact.compile_settings import VARIABLES
 from mxr.artifact.target import parse_input
 from mxr.errors import UsageError
+from mxr.facts import BY_NAME, COUNT, FACTS, FLAG, LIST, NAMES, PATH, SHAPES, SIZES, SWITCH, Fact
 from mxr.request.builder import RequestOptions
 from mxr.settings import Settings, load_settings
 from mxr.util.frozen import dataclass
@@ -158,119 +159,33 @@ REGISTRY = (
     ),
 )
 
-BATCH = click.option("--batch", type=BatchSizes(), metavar="N", help="Size of the open first dimension of every input.")
-BATCHES = click.option(
-    "--batch",
-    type=BatchSizes(),
-    metavar="N[,N...]",
-    help="Size of the open first dimension of every input, or a list of sizes: one request for each.",
+HOST = click.option(
+    "--host", "host_file", metavar="FILE", help="Use the host facts recorded by `mxr host --json` [env: MXR_HOST]."
 )
 
-TARGET = (
-    click.option("--arch", metavar="ARCH", help="GPU architecture, such as gfx908 or gfx90a:sramecc+:xnack-."),
-    click.option("--vendor", metavar="NAME", help="GPU vendor: amd (default) or hygon."),
-    click.option("--kind", metavar="KIND", help="Target: gpu (default), or ref, the CPU reference target of MIGraphX."),
-    click.option(
-        "--num-cu", type=click.IntRange(1), metavar="N", help="Number of compute units, as MIGraphX counts them."
-    ),
-    click.option("--chiplets", type=click.IntRange(1), metavar="N", help="Number of chiplets (XCCs) of the GPU."),
-    click.option(
-        "--real-arch", metavar="ARCH", help="Actual architecture of the GPU when HSA_OVERRIDE_GFX_VERSION is set."
-    ),
-    click.option("--rocm", metavar="VERSION", help="Version of ROCm (or DTK), such as 7.2 or 7.2.1."),
-    click.option("--migraphx", metavar="VERSION", help="Version of MIGraphX, such as 2.15 or 2.15.0."),
-)
 
-FOLLOW_LINKS = click.option(
-    "--follow-links",
-    is_flag=True,
-    help="Follow external data that is a symbolic link, also outside a Hugging Face cache.",
-)
+def fact_option(fact: Fact, *, several: bool = False) -> Callable[[F], F]:
+    """The option that states a fact. `several`: --batch takes a list of sizes, one request for each."""
+    about, metavar = fact.about, fact.metavar or None
+    if fact.kind == FLAG:
+        return click.option(f"{fact.flag}/--no-{fact.word}", fact.name, default=None, help=about)
+    if fact.kind == SWITCH:
+        return click.option(fact.flag, fact.name, is_flag=True, help=about)
+    if fact.kind in (NAMES, SHAPES):
+        # Not `options`: that is the name of the whole request in the functions of commands.
+        name = PARAMETERS.get(fact.name, fact.name)
+        return click.option(fact.flag, name, multiple=True, metavar=metavar, help=f"{about} Repeatable.")
+    kinds = {COUNT: click.IntRange(1), SIZES: BatchSizes(), PATH: click.Path(path_type=Path)}
+    if fact.kind == SIZES and several:
+        metavar, about = "N[,N...]", f"{about[:-1]}, or a list of sizes: one request for each."
+    return click.option(fact.flag, fact.name, type=kinds.get(fact.kind), metavar=metavar, help=about)
 
-COMPILE = (
-    FOLLOW_LINKS,
-    click.option(
-        "--input",
-        "inputs",
-        multiple=True,
-        metavar="NAME=DIMS",
-        help="Shape of an input, such as x=1,3,224,224, or with a dynamic dimension x=1..8@1/4/8,3. Repeatable.",
-    ),
-    click.option(
-        "--precision",
-        metavar="P",
-        help="fp32 (default), or fp16, bf16, int8, fp8, int4w joined with + in the order in which they are applied.",
-    ),
-    click.option(
-        "--calibration",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="Calibration data for int8 or fp8: an .npz with an array of samples for each input.",
-    ),
-    click.option(
-        "--offload-copy/--no-offload-copy",
-        default=None,
-        help="The program copies its inputs and outputs between host and GPU itself.",
-    ),
-    click.option("--fast-math/--no-fast-math", default=None, help="The program uses fast math."),
-    click.option(
-        "--env",
-        "env",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="A MIGRAPHX_* environment variable that the compile sees. Repeatable.",
-    ),
-    click.option(
-        "--option",
-        "options_",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="An option of MIGraphX's GPU backend, such as convolution_layout=channels_last. Repeatable.",
-    ),
-    click.option(
-        "--tuning",
-        metavar="TUNING",
-        help="default, exhaustive, eager (compiles fast, runs slowly), or cross (compiled without the GPU).",
-    ),
-    click.option(
-        "--for",
-        "consumer",
-        metavar="CONSUMER",
-        help="The program that loads the file: python, triton, ... (see mxr consumers).",
-    ),
-    click.option(
-        "--host", "host_file", metavar="FILE", help="Use the host facts recorded by `mxr host --json` [env: MXR_HOST]."
-    ),
-)
 
-MATCHING = (
-    click.option("--exact", is_flag=True, help="Accept only artifacts that match every given attribute exactly."),
-    click.option(
-        "--allow",
-        metavar="LIST",
-        help="Differences to accept: cu, patch, rocm, cross, eager, spoof, shape, separated by commas.",
-    ),
-)
+PARAMETERS = {"options": "options_"}
 
-REQUEST_FIELDS = (
-    "arch",
-    "vendor",
-    "kind",
-    "num_cu",
-    "chiplets",
-    "real_arch",
-    "rocm",
-    "migraphx",
-    "batch",
-    "precision",
-    "calibration",
-    "offload_copy",
-    "fast_math",
-    "tuning",
-    "consumer",
-    "follow_links",
-)
-"""The command line options that are fields of `mxr.request.builder.RequestOptions` under the same name."""
+FOLLOW_LINKS = fact_option(BY_NAME["follow_links"])
+DESCRIBING = tuple(fact for fact in FACTS if fact.name not in ("exact", "allow"))
+MATCHING = tuple(fact_option(BY_NAME[name]) for name in ("exact", "allow"))
 
 
 SETTINGS = ("registry", "token", "plaintext", "cache_dir", "host_file")
@@ -331,12 +246,12 @@ def _inherited(given: Mapping[str, Any], as_json: bool) -> Session | None:
 
 def request(command: F) -> F:
     """Add the options that describe a request."""
-    return _decorate(command, (*TARGET, BATCH, *COMPILE))
+    return _decorate(command, (*(fact_option(fact) for fact in DESCRIBING), HOST))
 
 
 def several_requests(command: F) -> F:
     """Add the options that describe one request for each of several batch sizes."""
-    return _decorate(command, (*TARGET, BATCHES, *COMPILE))
+    return _decorate(command, (*(fact_option(fact, several=True) for fact in DESCRIBING), HOST))
 
 
 def matching(command: F) -> F:
@@ -352,22 +267,26 @@ def _decorate(command: F, options: Sequence[Callable[[F], F]]) -> F:
 
 def _pop_options(values: dict[str, Any], default_consumer: str | None, *, several: bool) -> RequestOptions:
     """Remove the options of a request from `values` and return them as one value. Raises `UsageError`."""
-    fields = {name: values.pop(name) for name in REQUEST_FIELDS}
-    sizes: tuple[int, ...] = fields["batch"] or ()
-    if len(sizes) > 1 and not several:
-        raise UsageError("This command accepts only one batch size.", hint="Write --batch 8.")
-    fields["batch"] = sizes[0] if len(sizes) == 1 else None
-    fields["consumer"] = fields["consumer"] or default_consumer
-    inputs = tuple(parse_input(text) for text in values.pop("inputs"))
-    names = [name for name, _ in inputs]
-    if len(set(names)) != len(names):
-        raise UsageError("An input is given twice.", hint="Give --input once for each input.")
-    allow = tuple(part.strip() for part in (values.pop("allow", None) or "").split(",") if part.strip())
-    env = _parse_settings("env", values.pop("env"), "--env MIGRAPHX_NAME=VALUE")
-    backend = _parse_settings("option", values.pop("options_"), "--option NAME=VALUE")
-    return RequestOptions(
-        **fields, inputs=inputs, env=env, options=backend, allow=allow, exact=values.pop("exact", False)
-    )
+    found: dict[str, Any] = {}
+    for fact in FACTS:
+        given = values.pop(PARAMETERS.get(fact.name, fact.name), None)
+        if fact.kind == SIZES:
+            if len(given or ()) > 1 and not several:
+                raise UsageError("This command accepts only one batch size.", hint="Write --batch 8.")
+            given = given[0] if len(given or ()) == 1 else None
+        elif fact.kind == SHAPES:
+            given = tuple(parse_input(text) for text in given)
+            if len({name for name, _ in given}) != len(given):
+                raise UsageError("An input is given twice.", hint="Give --input once for each input.")
+        elif fact.kind == NAMES:
+            given = _parse_settings(fact, given)
+        elif fact.kind == LIST:
+            given = tuple(part.strip() for part in (given or "").split(",") if part.strip())
+        elif fact.kind == SWITCH:
+            given = bool(given)
+        found[fact.name] = given
+    found["consumer"] = found["consumer"] or default_consumer
+    return RequestOptions(**found)
 
 
 def _note_ignored(environ: Mapping[str, str], options: RequestOptions) -> None:
@@ -378,14 +297,14 @@ def _note_ignored(environ: Mapping[str, str], options: RequestOptions) -> None:
         note(f"mxr: {name} is set in this environment and ignored: only --env makes it part of the request")
 
 
-def _parse_settings(what: str, given: Sequence[str], form: str) -> dict[str, str]:
+def _parse_settings(fact: Fact, given: Sequence[str]) -> dict[str, str]:
     """The settings of a compile, as names and values. Raises `UsageError`."""
     found: dict[str, str] = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals:
-            raise UsageError(f"{text!r} is not a NAME=VALUE pair.", hint=f"Write {form}.")
+            raise UsageError(f"{text!r} is not a NAME=VALUE pair.", hint=f"Write {fact.flag} {fact.metavar}.")
         if name in found:
-            raise UsageError(f"--{what} {name} is given twice.", hint="Give each name once.")
+            raise UsageError(f"{fact.flag} {name} is given twice.", hint="Give each name once.")
         found[name] = value
     return found

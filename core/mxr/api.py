@@ -14,6 +14,7 @@ from mxr.artifact.target import DynamicDim, Inputs
 from mxr.cache.store import Cache
 from mxr.consumers.python import PYTHON
 from mxr.display.text import did_you_mean, printable
+from mxr.facts import BY_NAME
 from mxr.request.builder import OptionArguments, PreparedPartialRequest, PreparedRequest, RequestOptions
 from mxr.request.defaults import apply_defaults, may_allow_rocm, of_project, of_settings
 from mxr.request.model import ModelReference
@@ -172,10 +173,9 @@ def make_options(
 
     Raises `TypeError` for an argument that does not exist, with the nearest one.
     """
-    names = [*OptionArguments.__annotations__, "inputs"]
     for name in given:
-        if name not in names:
-            raise TypeError(f"There is no argument {name!r}.{did_you_mean(name, names)}")
+        if name not in BY_NAME:
+            raise TypeError(f"There is no argument {name!r}.{did_you_mean(name, BY_NAME)}")
     fields: dict[str, Any] = {"consumer": consumer, **given}
     if fields.get("calibration") is not None:
         fields["calibration"] = Path(fields["calibration"])

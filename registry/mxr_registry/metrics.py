@@ -11,27 +11,15 @@ from collections.abc import Iterable, Mapping
 from sqlalchemy import case, func, select
 
 from mxr.errors import MxrError, NoSuchArtifactError
+from mxr.facts import CONSTRAINT, FACTS, KEY
 from mxr.protocol import jobs as job_protocol
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.job_tables import JobRow, WorkerRow
 from mxr_registry.database.session import Session, now
 
-REASONS = frozenset(
-    {"kind", "vendor", "arch", "migraphx", "rocm", "inputs", "precision", "calibration", "offload_copy", "fast_math"}
-    | {
-        "env",
-        "form",
-        "sramecc",
-        "xnack",
-        "num_cu",
-        "chiplets",
-        "rocm_patch",
-        "migraphx_patch",
-        "build",
-        "tuning",
-        "real_arch",
-    }
-)
+REASONS = frozenset(fact.name for fact in FACTS if fact.place in (KEY, CONSTRAINT)) | {
+    *("form", "sramecc", "xnack", "rocm_patch", "migraphx_patch", "build")
+}
 """Fields that can be the reason of a miss; all others count as `other`."""
 
 Line = tuple[Mapping[str, str], float]

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import click
 
+from mxr import facts
 from mxr.errors import MxrError, NoSuchArtifactError, UsageError, WouldOverwriteError
 from mxr.request.builder import RequestOptions
 from mxr_cli.fetching.dispatch import dispatch_fetch as run_fetch
@@ -14,7 +15,7 @@ from mxr_cli.fetching.fetch_options import FetchOptions
 from mxr_cli.fetching.ort_options import OrtOptions, ort_options
 from mxr_cli.grouped_help import GroupedCommand
 from mxr_cli.on_miss import OnMiss
-from mxr_cli.options import Session, common, matching, several_requests
+from mxr_cli.options import PARAMETERS, Session, common, matching, several_requests
 from mxr_cli.output import echo, note, print_json
 
 
@@ -22,13 +23,13 @@ class FetchCommand(GroupedCommand):
     """`mxr fetch`, with its options in groups."""
 
     groups: ClassVar = {
-        "What to fetch": ("arch", "batch", "inputs", "precision", "consumer", "rocm", "migraphx", "kind", "locked"),
+        "What to fetch": (*facts.names(facts.USUAL), "locked"),
         "Where to": ("output", "per_arch", "name", "force", "link"),
         "On a miss": ("on_miss", "retry", "verbose"),
         "ONNX Runtime": ("genai_config", "ort", "ort_python", "ort_migraphx", "ort_level", "ort_bytes"),
         "Advanced": (
-            *("exact", "allow", "tuning", "calibration", "offload_copy", "fast_math", "env", "options_"),
-            *("vendor", "num_cu", "chiplets", "real_arch", "host_file", "whole_node", "follow_links"),
+            *(PARAMETERS.get(fact.name, fact.name) for fact in facts.FACTS if not fact.has(facts.USUAL)),
+            *("host_file", "whole_node"),
         ),
     }
 

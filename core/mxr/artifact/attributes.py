@@ -9,13 +9,13 @@ from functools import lru_cache
 from typing import Any
 
 from mxr.errors import UsageError
+from mxr.facts import ALLOWANCES as ALLOWANCES
 from mxr.util.codec import refuse
 from mxr.util.frozen import dataclass
 
 from . import limits, target
 from .key import Key, other_releases
 
-ALLOWANCES = ("cu", "patch", "rocm", "cross", "eager", "spoof", "shape")
 PATCH = r"\.[0-9A-Za-z.+~-]{1,60}"
 LIBRARIES = ("miopen", "rocblas", "hipblaslt")
 

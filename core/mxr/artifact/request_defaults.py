@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
+from mxr import facts
 from mxr.errors import UsageError
 from mxr.util.frozen import dataclass
 
 from .target import Dim, parse_input, size_of, split_version
 
-NAMES = ("rocm", "migraphx", "consumer", "batch", "inputs")
+NAMES = facts.names(facts.DEFAULT)
 """The names of the request defaults, as in `mxr.toml` and among the arguments of `mxr.fetch`."""
 
 BATCH_DIM = "N"

@@ -6,26 +6,20 @@ import re
 from collections.abc import Mapping
 
 from mxr.errors import UsageError
+from mxr.facts import KINDS as KINDS
+from mxr.facts import TUNINGS as TUNINGS
+from mxr.facts import VENDORS as VENDORS
 from mxr.util.codec import refuse
 from mxr.util.frozen import dataclass
 
 from .limits import MAX_OPTIMALS, check_count
 
-KINDS = ("gpu", "ref")
-VENDORS = ("amd", "hygon")
 USERLANDS = {"amd": "ROCm", "hygon": "DTK"}
 """What each vendor calls the software that MIGraphX comes with; the field `rocm` of a key has its version."""
 
 PRECISIONS = ("fp16", "bf16", "int8", "fp8", "int4w")
 CALIBRATED = ("int8", "fp8")
 """The precisions whose scales MIGraphX derives from samples. Source: MIGraphX, src/py/migraphx_py.cpp."""
-
-TUNINGS = ("cross", "eager", "default", "exhaustive")
-"""From the least to the most tuned.
-
-`eager`: MIGraphX's compile_mode 0, without most optimizations and without timing kernels. It is said to compile up to
-ten times faster and to make programs that run 20 to 50 % slower. Source: ROCm/AMDMIGraphX pull 4770 (2026-04).
-"""
 
 ALLOWED_TUNINGS = ("cross", "eager")
 """Tunings that serve only a request that allows them: faster to compile, and slower to run."""

@@ -16,6 +16,7 @@ import re
 from collections.abc import Collection
 from dataclasses import replace
 
+from mxr import facts
 from mxr.artifact.key import MODEL_PREFIX
 from mxr.display.text import shell_quoted
 from mxr.errors import NotAllowedError, UsageError
@@ -29,31 +30,18 @@ SCHEME = "mxr://"
 IDENTITY_LIKE = MODEL_PREFIX + "[0-9A-Za-z]*"
 """Cannot be a path or an option. Whether it is an identity is checked where a model is named."""
 
-REPEATED = ("input", "env")
-SINGLE = (
-    *(
-        "arch",
-        "vendor",
-        "kind",
-        "num-cu",
-        "chiplets",
-        "real-arch",
-        "rocm",
-        "migraphx",
-        "batch",
-        "precision",
-        "tuning",
-        "for",
-    ),
-    *("allow", "on-miss", "name", "host"),
-)
-RESTRICTED = ("env", "host")
+FACTS = {fact.word: fact for fact in facts.FACTS if fact.has(facts.URI, facts.URI_IF_ALLOWED)}
+OTHERS = ("on-miss", "name", "host")
+SWITCHES = ("refresh", "offline", "force")
+"""Further parameters: those with a value, and those without."""
+
+RESTRICTED = ("host", *(word for word, fact in FACTS.items() if fact.has(facts.URI_IF_ALLOWED)))
 """Parameters that the operator has to allow."""
+
+ON, OFF = ("on", "true", "1", ""), ("off", "false", "0")
 
 FREE_ACTIONS = ("fail", "continue")
 """The actions of on-miss that compile nothing and wait for nothing."""
-
-SWITCHES = ("offload-copy", "fast-math", "exact", "refresh", "offline", "force")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +78,7 @@ def read_uri(uri: str, allowed: Collection[str] = ()) -> KServeUri:
         raise UsageError(
             f"{query!r} is not a list of name=value.", hint="Join the parameters by &, as in batch=64&rocm=7.2."
         ) from None
-    names = [name for name, _ in pairs if name not in REPEATED]
+    names = [name for name, _ in pairs if name not in FACTS or FACTS[name].kind not in (facts.NAMES, facts.SHAPES)]
     if len(set(names)) != len(names):
         raise UsageError(f"{uri!r} has the same parameter twice.", hint="Give each parameter once.")
     for name, value in pairs:
@@ -116,13 +104,15 @@ def _operator(word: str) -> str:
 def _option(name: str, value: str) -> tuple[str, ...]:
     if name == "arch" and value == "auto":
         return ()
-    if name in SWITCHES and value in ("on", "true", "1", ""):
-        return (f"--{name}",)
-    if name in ("offload-copy", "fast-math") and value in ("off", "false", "0"):
-        return (f"--no-{name}",)
-    if name in SINGLE or name in REPEATED:
+    kind = FACTS[name].kind if name in FACTS else facts.SWITCH if name in SWITCHES else facts.TEXT
+    if kind in (facts.FLAG, facts.SWITCH):
+        if value in ON:
+            return (f"--{name}",)
+        if kind == facts.FLAG and value in OFF:
+            return (f"--no-{name}",)
+    elif name in FACTS or name in OTHERS:
         return (f"--{name}={value}",)
-    known = ", ".join((*SINGLE, *REPEATED, *SWITCHES))
+    known = ", ".join((*FACTS, *OTHERS, *SWITCHES))
     raise UsageError(
         f"{name}={value} is not a valid parameter of an mxr:// URI.", hint=f"Use these parameters: {known}."
     )

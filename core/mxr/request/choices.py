@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from mxr.artifact.candidates import Choice
 from mxr.artifact.key import Key
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.target import FEATURES, GfxArch, capable, show_dims
 from mxr.errors import UsageError
+from mxr.facts import FACTS, command_words
 
 from .builder import RequestOptions
 from .model import ModelReference
@@ -77,26 +79,6 @@ def _dims(partial: PartialRequest, key: Key, options: RequestOptions, subject: M
 
 def stated(options: RequestOptions) -> list[tuple[str, ...]]:
     """Return the options that a command needs to state the same request, each with its value."""
-    rows: list[tuple[str, ...]] = []
-    for name, flag in FLAGS.items():
-        value = getattr(options, name)
-        if value is not None:
-            rows.append((flag, str(value)))
-    for name in ("offload_copy", "fast_math"):
-        value = getattr(options, name)
-        if value is not None:
-            rows.append((f"--{'' if value else 'no-'}{name.replace('_', '-')}",))
-    rows += [("--input", f"{name}={show_dims(shape)}") for name, shape in options.inputs]
-    rows += [("--env", f"{name}={value}") for name, value in options.env.items()]
-    rows += [("--option", f"{name}={value}") for name, value in options.options.items()]
-    rows += [("--allow", ",".join(options.allow))] if options.allow else []
-    rows += [(flag,) for flag, given in (("--exact", options.exact), ("--follow-links", options.follow_links)) if given]
-    return rows
-
-
-FLAGS = {
-    **{name: f"--{name.replace('_', '-')}" for name in ("arch", "vendor", "kind", "num_cu", "chiplets", "real_arch")},
-    **{name: f"--{name}" for name in ("rocm", "migraphx", "batch", "precision", "calibration", "tuning")},
-    "consumer": "--for",
-}
-"""Options with one value, by the field of `RequestOptions`."""
+    values: dict[str, Any] = {fact.name: getattr(options, fact.name) for fact in FACTS}
+    values["inputs"] = {name: show_dims(shape) for name, shape in options.inputs}
+    return [words for name, value in values.items() for words in command_words(name, value)]

@@ -11,6 +11,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from mxr import facts
 from mxr.configuration.client_variables import VARIABLES
 from mxr.configuration.config_file import UntrustedFileError, read_config, user_config_dir, user_socket_dirs
 from mxr.errors import UsageError
@@ -23,7 +24,7 @@ SWITCH = {"1": True, "true": True, "on": True, "yes": True, "0": False, "false":
 KSERVE_CHOICES = ("ask", "wait", "local", "env", "host", "path")
 """What an operator can allow to the URIs of `kserve-init`: actions of on-miss, env, host facts and models by path."""
 
-DEFAULTS = ("rocm", "migraphx", "batch")
+DEFAULTS = tuple(name for name in facts.names(facts.DEFAULT) if name not in ("consumer", "inputs"))
 """The settings that are defaults of a request where neither options nor host tell a fact. So is `consumer`."""
 
 SECRETS = ("token",)

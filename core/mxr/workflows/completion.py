@@ -10,7 +10,6 @@ What is never open (`mxr.artifact.partial`) is never assumed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from mxr import consumers
 from mxr.artifact.candidates import choices, facts_of, varying
@@ -18,9 +17,11 @@ from mxr.artifact.key import value_text
 from mxr.artifact.matching import Candidate, Match
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.serving import ANY
+from mxr.artifact.target import FEATURES
 from mxr.cache.store import Answer, Cache, CachedArtifact, CacheState
 from mxr.display.text import counted, shell_quoted
 from mxr.errors import DamagedError, MxrError, NoSuchArtifactError, TemporaryError, UnreachableError, UsageError
+from mxr.facts import BY_NAME, FACTS, FLAG, NAMES, SHAPES
 from mxr.protocol.artifacts import Candidates
 from mxr.request.builder import PreparedPartialRequest, PreparedRequest, RequestOptions
 from mxr.request.choices import distinguishing, options_of, stated
@@ -30,25 +31,10 @@ from . import fetch as fetch_workflow
 from .completed_request import CompletedRequest
 from .fetch import Connect, LookupResult, what_cache_lacks
 
-if TYPE_CHECKING:
-    pass
-
 MAX_LISTED = 50
 """Candidates that an error lists. The registry sends no more."""
 
-NARROWING = {
-    "migraphx": "--migraphx",
-    "rocm": "--rocm",
-    "offload_copy": "--for",
-    "fast_math": "--for",
-    "num_cu": "--num-cu",
-    "chiplets": "--chiplets",
-    "sramecc": "--arch",
-    "xnack": "--arch",
-}
-"""The options that settle a fact. For dims it is --batch or --input."""
-
-REPEATED = ("--input", "--env", "--option")
+REPEATED = tuple(fact.flag for fact in FACTS if fact.kind in (NAMES, SHAPES))
 """Options that a command can have several times."""
 
 
@@ -179,7 +165,11 @@ def _several_error(
 
 
 def _option(fact: str) -> str:
-    return "--batch or --input" if fact.startswith("inputs.") else NARROWING.get(fact, f"--{fact}")
+    """The option that settles a fact."""
+    if fact.startswith("inputs."):
+        return f"{BY_NAME['batch'].flag} or {BY_NAME['inputs'].flag}"
+    flags = fact in BY_NAME and BY_NAME[fact].kind == FLAG
+    return BY_NAME["arch" if fact in FEATURES else "consumer" if flags else fact].flag
 
 
 def _with_compile_command(

@@ -8,6 +8,7 @@ from mxr.artifact import target
 from mxr.artifact.attributes import ALLOWANCES, Request
 from mxr.display.text import shell_quoted
 from mxr.errors import NoSuchArtifactError
+from mxr.facts import CONSTRAINT, FACTS, KEY, command_words
 
 
 def with_commands(miss: NoSuchArtifactError, request: Request) -> NoSuchArtifactError:
@@ -39,25 +40,21 @@ def _accepting_option(accept: object) -> str:
 def push_command(request: Request) -> str:
     """Return the `mxr push` command that publishes the requested program, without backticks."""
     key, constraints = request.key, request.constraints
-    words = ["mxr", "push", "FILE.mxr", "--model", "MODEL.onnx"]
-    if key.kind == "ref":
-        words += ["--kind", "ref"]
-    else:
-        words += ["--vendor", "hygon"] if key.vendor == "hygon" else []
-        words += ["--arch", str(target.GfxArch(key.arch or "", constraints.sramecc, constraints.xnack))]
-        words += ["--num-cu", str(constraints.num_cu)] if constraints.num_cu else []
-        words += ["--real-arch", constraints.real_arch] if constraints.real_arch else []
-        words += ["--rocm", constraints.rocm_patch or key.rocm or ""]
-    words += ["--migraphx", constraints.migraphx_patch or key.migraphx]
-    for name, shape in key.inputs:
-        words += ["--input", f"{name}={target.show_dims(shape)}"]
-    words += ["--precision", "+".join(key.precision) or "fp32"]
-    words += ["--calibration", "FILE"] if key.calibration else []
-    words += ["--offload-copy" if key.offload_copy else "--no-offload-copy"]
-    words += ["--fast-math" if key.fast_math else "--no-fast-math"]
-    for name, value in key.env:
-        words += ["--env", f"{name}={value}"]
-    for name, value in key.options:
-        words += ["--option", f"{name}={value}"]
-    words += ["--tuning", constraints.tuning] if constraints.tuning else []
-    return " ".join(map(shell_quoted, words))
+    where = {KEY: key, CONSTRAINT: constraints}
+    values = {fact.name: getattr(where[fact.place], fact.name) for fact in FACTS if fact.place in where}
+    values |= {
+        "vendor": None if key.vendor == "amd" else key.vendor,
+        "kind": key.kind if key.kind == "ref" else None,
+        "arch": str(target.GfxArch(key.arch or "", constraints.sramecc, constraints.xnack)) if key.arch else None,
+        "chiplets": None,
+        "rocm": constraints.rocm_patch or key.rocm,
+        "migraphx": constraints.migraphx_patch or key.migraphx,
+        "inputs": {name: target.show_dims(shape) for name, shape in key.inputs},
+        "precision": "+".join(key.precision) or "fp32",
+        "calibration": "FILE" if key.calibration else None,
+        "env": dict(key.env),
+        "options": dict(key.options),
+    }
+    rows = [words for name, value in values.items() for words in command_words(name, value)]
+    command = ["mxr", "push", "FILE.mxr", "--model", "MODEL.onnx", *(word for words in rows for word in words)]
+    return " ".join(map(shell_quoted, command))

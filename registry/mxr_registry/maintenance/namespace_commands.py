@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import click
 from mxr.artifact.serving import SERVE_RULES
 from mxr.display.streams import write_json, write_line
 from mxr.errors import UsageError
+from mxr.facts import BY_NAME
 from mxr_registry.command_options import existing_database, json_option, read_settings, settings_options
 
 if TYPE_CHECKING:
@@ -19,6 +21,13 @@ NO_DEFAULT = "none"
 """Removes a request default."""
 
 MAX_DIGITS = 12
+
+
+def _default(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The option of a request default."""
+    fact = BY_NAME[name]
+    about = f"Request default: {fact.about[0].lower()}{fact.about[1:]} none: no default."
+    return click.option(fact.flag, name, metavar=fact.metavar, help=about)
 
 
 @click.group()
@@ -34,10 +43,10 @@ def namespace() -> None:
     help="Which artifacts answer requests: any; built (by a worker) or promoted; only promoted; or auto: any on a "
     "loopback address without --trusted-proxies, otherwise built.",
 )
-@click.option("--rocm", metavar="VERSION", help="Request default: the ROCm version. none: no default.")
-@click.option("--migraphx", metavar="VERSION", help="Request default: the MIGraphX version. none: no default.")
-@click.option("--for", "consumer", metavar="CONSUMER", help="Request default: the consumer. none: no default.")
-@click.option("--batch", metavar="N", help="Request default: the batch size. none: no default.")
+@_default("rocm")
+@_default("migraphx")
+@_default("consumer")
+@_default("batch")
 @click.option(
     "--allow",
     type=click.Choice(["rocm", "none"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,6 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from mxr import facts
 from mxr.artifact import compile_support, target
 from mxr.artifact.key import MODEL, MODEL_PREFIX
 from mxr.artifact.target import GfxArch, Inputs
@@ -16,15 +18,12 @@ from mxr.request.builder import RequestOptions
 from mxr.util.frozen import dataclass
 
 from .document import DocumentNode
-from .excluding import excluded
-from .kinds import MAX_MODELS, SourcedValue, check_known
+from .fields import MAX_MODELS, SectionValues, SourcedValue, check_known
 from .reading import Matrix
-from .table import SectionValues
 
-HARDWARE = ("vendor", "arch", "num_cu", "chiplets", "rocm")
+HARDWARE = tuple(name for name in facts.names(facts.HARDWARE) if name not in ("kind", "migraphx"))
 """Fields that a reference target does not have."""
 
-FLAGS = ("tuning", "offload_copy", "fast_math")
 NOTHING = SourcedValue(None, DocumentNode("", 0))
 
 
@@ -118,7 +117,7 @@ def cells(matrix: Matrix) -> tuple[Cell, ...]:
     excludes = matrix.sections("exclude")
     for row in rows:
         for cell, precision in _expanded(matrix, row):
-            if not excluded(cell.name, cell.options, excludes):
+            if not any(_matches(entry, cell.name, cell.options) for entry in excludes):
                 _check_precision(cell, precision or DocumentNode(node.file, cell.line))
                 found.setdefault((str(cell.model), repr(cell.options)), cell)
     if not found:
@@ -185,6 +184,27 @@ def _expanded(matrix: Matrix, row: _Row) -> Iterator[tuple[Cell, DocumentNode]]:
                 yield Cell(model, options, line, name, side.node.line, labels), precision.node
 
 
+def _matches(entry: SectionValues, name: str, options: RequestOptions) -> bool:
+    """Whether a cell matches every field of an exclusion. `name` is its model as written in the matrix."""
+    for field, given in entry.values.items():
+        if field == "path":
+            if not (name == given.value or fnmatch.fnmatchcase(name, given.value)):
+                return False
+        elif not any(_equal(field, each, options) for each in given.value):
+            return False
+    return True
+
+
+def _equal(field: str, wanted: SourcedValue, options: RequestOptions) -> bool:
+    found = getattr(options, "consumer" if field == "for" else field)
+    if field == "arch":
+        return found is not None and (found == wanted.value or found.partition(":")[0] == wanted.value)
+    if field in ("rocm", "migraphx"):
+        return found is not None and (found == wanted.value or found.startswith(wanted.value + "."))
+    defaults = {"vendor": "amd" if options.kind == "gpu" else None, "tuning": "default"}
+    return bool((found if found is not None else defaults.get(field)) == wanted.value)
+
+
 class _Layers:
     """The sections that apply to a cell, nearest first: `hardware` for its target fields, `all` for other fields."""
 
@@ -241,17 +261,20 @@ def _shaped(inputs: SourcedValue, batch: SourcedValue) -> dict[str, Any]:
 
 def _flags(matrix: Matrix, layers: _Layers, precision: str | None) -> dict[str, Any]:
     """The compile options that are not axes. Calibration data applies only to precisions that use it."""
-    found = {name: given.value for name in FLAGS if (given := _first(layers.all, name)) is not None}
-    allow, exact = _first(layers.all, "allow"), _first(layers.all, "exact")
-    data = _first(layers.all, "calibration")
-    if data is not None and {"int8", "fp8"} & set((precision or "").split("+")):
-        found["calibration"] = _calibration(matrix, data)
-    return found | {
-        "env": _merged(layers, "env"),
-        "options": _merged(layers, "options"),
-        "exact": bool(exact and exact.value),
-        "allow": tuple(dict.fromkeys(each.value for each in allow.value)) if allow else (),
-    }
+    found: dict[str, Any] = {}
+    for fact in facts.FACTS:
+        given = _first(layers.all, fact.name) if fact.has(facts.OPTION) else None
+        if given is None:
+            continue
+        if fact.kind == facts.NAMES:
+            found[fact.name] = _merged(layers, fact.name)
+        elif fact.kind == facts.LIST:
+            found[fact.name] = tuple(dict.fromkeys(each.value for each in given.value))
+        elif fact.kind != facts.PATH:
+            found[fact.name] = given.value
+        elif {"int8", "fp8"} & set((precision or "").split("+")):
+            found[fact.name] = _calibration(matrix, given)
+    return found
 
 
 def _merged(layers: _Layers, field: str) -> dict[str, str]:

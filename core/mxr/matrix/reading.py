@@ -7,7 +7,7 @@ from pathlib import Path
 from mxr.util.frozen import dataclass
 
 from .document import DocumentNode, Variables, read_document
-from .table import MATRIX, SectionValues
+from .fields import MATRIX, SectionValues
 
 LIMIT = 2_000
 """Default maximum number of combinations. The matrix or the caller can set another."""

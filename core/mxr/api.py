@@ -9,12 +9,13 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from mxr import facts
 from mxr.artifact.request_defaults import NO_DEFAULTS, RequestDefaults
 from mxr.artifact.target import DynamicDim, Inputs
 from mxr.cache.store import Cache
 from mxr.consumers.python import PYTHON
 from mxr.display.text import did_you_mean, printable
-from mxr.facts import BY_NAME
+from mxr.facts import BY_NAME, all_stated
 from mxr.request.builder import OptionArguments, PreparedPartialRequest, PreparedRequest, RequestOptions
 from mxr.request.defaults import apply_defaults, may_allow_rocm, of_project, of_settings
 from mxr.request.model import ModelReference
@@ -45,16 +46,15 @@ def library_call(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        token = facts.dialect.set(facts.PYTHON)
         try:
             return function(*args, **kwargs)
         except MxrError as error:
-            from mxr.display.python_words import in_python
-
-            error.message, error.hint = in_python(error.message), in_python(error.hint)
-            error.args = (error.message,)
             if error.hint and hasattr(error, "add_note") and not getattr(error, "__notes__", None):
                 error.add_note(printable(error.hint))
             raise
+        finally:
+            facts.dialect.reset(token)
 
     return call
 
@@ -265,7 +265,10 @@ def _ask(options: RequestOptions, subject: ModelReference, host: Host, connect: 
         except MxrError:
             return []
         rows = {(each.key.rocm, each.key.migraphx) for each in found}
-        return sorted((f"--rocm {rocm} " if rocm else "") + f"--migraphx {migraphx}" for rocm, migraphx in rows)
+        return sorted(
+            all_stated((name, version) for name, version in (("rocm", rocm), ("migraphx", migraphx)) if version)
+            for rocm, migraphx in rows
+        )
 
     return builder.build_request(options, subject, host, toolchains)
 

@@ -91,9 +91,7 @@ class MxrError(Exception):
         """
         detail, hint = self.message, self.hint
         if status:
-            from mxr.display.python_words import in_fields
-
-            detail, hint = in_fields(detail), self.api_hint if hint == self.usual_hint else in_fields(hint)
+            hint = self.api_hint if hint == self.usual_hint else hint
         found = {
             "type": TYPE + self.code,
             "title": _title(type(self)),
@@ -246,14 +244,14 @@ class UnreachableError(MxrError):
     """The registry cannot be reached."""
 
     code, status, exit, retry = "unreachable", 503, 69, True
-    usual_hint = "Check the URL (--registry or MXR_REGISTRY), and that `mxr-registry serve` is running there."
+    usual_hint = "Check that `mxr-registry serve` is running there. `mxr config` shows where the URL comes from."
 
 
 class NotARegistryError(UnreachableError):
     """Something else than an mxr registry answers under this URL."""
 
     code, status, retry = "not_a_registry", 502, False
-    usual_hint = "Check that --registry (or MXR_REGISTRY) is the URL of an mxr registry, without a path behind it."
+    usual_hint = "Use the URL of an mxr registry, without a path. `mxr config` shows where this one comes from."
 
 
 class InvalidReplyError(MxrError):
@@ -261,10 +259,7 @@ class InvalidReplyError(MxrError):
 
     # Not an `UnreachableError`: to repeat the request, or to do without the registry, would hide it.
     code, status, exit = "invalid_reply", 502, 69
-    usual_hint = (
-        "Check that --registry (or MXR_REGISTRY) is the URL of an mxr registry, and run one version of mxr on both "
-        "sides."
-    )
+    usual_hint = "Use the URL of an mxr registry (`mxr config` shows it), and run one version of mxr on both sides."
 
 
 class TemporaryError(MxrError):
@@ -323,7 +318,7 @@ def from_json(document: object, *, status: int = 500) -> MxrError:
             return TemporaryError(f"The registry, or a proxy in front of it, answered with HTTP status {status}.")
         return MxrError(
             f"The registry answered with HTTP status {status} and a body that is not an mxr error.",
-            hint="Check that --registry is the URL of an mxr registry and not of another service.",
+            hint="Use the URL of an mxr registry. `mxr config` shows where this one comes from.",
         )
     assert isinstance(document, dict)
     kind = BY_CODE.get(str(document.get("code")), MxrError)

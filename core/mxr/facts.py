@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from typing import NamedTuple
 
+from mxr.display.text import shell_quoted
+
 TEXT, COUNT, SIZES, PATH, VERSION = "text", "count", "sizes", "path", "version"
 FLAG, SWITCH = "flag", "switch"
 """A flag is on, off or not stated; a switch is on or off."""
@@ -167,7 +169,8 @@ def stated(name: str, value: object = None) -> str:
     if spoken == HTTP:
         return ("no " if value is False else "") + name + ("" if value is None or switched else f" {value}")
     word = fact.word if fact else {"host_file": "host"}.get(name, name.replace("_", "-"))
-    return f"--{'no-' if value is False else ''}{word}" + ("" if value is None or switched else f" {value}")
+    said = "" if value is None or switched else f" {shell_quoted(str(value))}"
+    return f"--{'no-' if value is False else ''}{word}{said}"
 
 
 def all_stated(values: Iterable[tuple[str, object]]) -> str:

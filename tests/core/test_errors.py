@@ -112,7 +112,7 @@ def test_a_proxy_that_is_busy_is_tried_again(document: object, status: int) -> N
 def test_a_page_of_something_else_is_a_fault_that_names_the_registry(status: int) -> None:
     found = errors.from_json({"detail": "Not Found"}, status=status)
     assert type(found) is MxrError and not found.retry
-    assert str(status) in found.message and "--registry" in found.hint
+    assert str(status) in found.message and "mxr config" in found.hint
 
 
 @pytest.mark.parametrize("code", ["of_a_later_release", 7, None, ["usage"]])

@@ -16,7 +16,6 @@ from typing import Any
 import urllib3
 
 from mxr.configuration.config_file import user_socket_dirs
-from mxr.display.python_words import COMMAND
 from mxr.protocol import local_socket
 
 from . import tokens
@@ -27,6 +26,9 @@ STOP_SECONDS = 60.0
 
 PROBLEM = {"type", "title", "status", "detail", "code", "hint", "retry", "context"}
 """The fields of an error in JSON; a reply of a registry has `request_id` too."""
+
+COMMAND = re.compile(r"`(?!--)[^`]*`|\bmxr(?:-registry|-worker)? [a-z][a-z-]*(?: [^\s`]*[^\s`,.;:])*")
+"""A command in backticks, or one that ends where its sentence or clause does."""
 
 CLIENT_COMMAND = re.compile(r"mxr (fetch|push|lock|ls|jobs|promote|workers) ")
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from mxr.errors import UsageError
 from mxr.facts import ALLOWANCES as ALLOWANCES
+from mxr.facts import stated
 from mxr.util.codec import refuse
 from mxr.util.frozen import dataclass
 
@@ -111,10 +112,13 @@ class Constraints:
         object.__setattr__(self, "allow", tuple(sorted(set(self.allow))))
         limits.check_length(self.build, limits.MAX_WORD_LENGTH, "constraints.build")
         if self.exact and self.allow:
-            raise UsageError("--exact and --allow cannot be used together.", hint="Omit one of them.")
+            raise UsageError(
+                f"{stated('exact')} and {stated('allow')} cannot be used together.", hint="Omit one of them."
+            )
         if self.tuning in target.ALLOWED_TUNINGS and self.tuning not in self.allow:
             raise UsageError(
-                f"--tuning {self.tuning} requires --allow {self.tuning}.", hint=f"Add --allow {self.tuning}."
+                f"{stated('tuning', self.tuning)} requires {stated('allow', self.tuning)}.",
+                hint=f"Add {stated('allow', self.tuning)}.",
             )
         _check_counts(self.num_cu, self.chiplets, "constraints")
         _check_arch(self.real_arch, "constraints")

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from mxr.errors import UsageError
+from mxr.facts import stated
 from mxr.util.codec import canonical, refuse, text
 from mxr.util.frozen import dataclass
 
@@ -151,8 +152,8 @@ OPTIONS: Mapping[str, CompileSetting] = {
 """MIGraphX's options of the GPU backend (`compile_options::backend_options`) that a key may set."""
 
 _REFUSED = (
-    (r"MIGRAPHX_GPU_OPTIONS", "it can name files; write the options it holds as --option NAME=VALUE"),
-    (r"MIGRAPHX_MLSS_USE_SPECIFIC_OPS", "write --option mlss_use_specific_ops=NAMES"),
+    (r"MIGRAPHX_GPU_OPTIONS", "it can name files; write the options that it holds with {option}"),
+    (r"MIGRAPHX_MLSS_USE_SPECIFIC_OPS", "write mlss_use_specific_ops with {option}"),
     (
         r"MIGRAPHX_(PROBLEM_CACHE|MLIR_TUNING_(DB|CFG)|CK_TUNING|DEBUG_SAVE_TEMP_DIR|MLIR_DUMP.*|GPU_DUMP_.*)"
         r"|(read_only_)?problem_cache_files",
@@ -205,13 +206,14 @@ def _check(given: Iterable[tuple[str, str]], where: str, allowed: Mapping[str, C
 
 def _not_allowed(name: str, where: str, allowed: Mapping[str, CompileSetting], what: str) -> UsageError:
     reason = next((why for pattern, why in _REFUSED if re.fullmatch(pattern, name)), None)
+    reason = reason and reason.replace("{option}", stated("options"))
     from difflib import get_close_matches
 
     near = get_close_matches(name[:100], allowed, 2, 0.8)
     known = f"Did you mean {' or '.join(near)}? " if near and reason is None else ""
     return UsageError(
         f"{where}: {name[:100]!r} is not an {what} that a key may set{f': {reason}' if reason else ''}.",
-        hint=f"{known}docs/keys.md lists those that change a program; --json shows them in the error.",
+        hint=f"{known}docs/keys.md lists those that change a program; the context of this error has them too.",
         context={"name": name[:100], "allowed": sorted(allowed)},
     )
 

@@ -8,6 +8,7 @@ the weaker limit. The patch releases of one ROCm can have different commits of r
 from __future__ import annotations
 
 from mxr.errors import UsageError
+from mxr.facts import stated
 from mxr.util.frozen import dataclass
 
 from .key import Key
@@ -127,7 +128,8 @@ def _check_cus(key: Key, num_cu: int | None) -> None:
     later = f"Use MIGraphX {others[-1].last}, which takes {others[-1].count}. Or compile" if others else "Compile"
     raise UsageError(
         f"MIGraphX {key.migraphx} cannot compile for {key.arch} with {num_cu} CUs: its rocMLIR needs {row.count}.",
-        hint=f"{later} without rocMLIR, which can be slower: --env {NO_MLIR}=1. Partitions of a large GPU have fewer "
+        hint=f"{later} without rocMLIR, which can be slower: {stated('env', f'{NO_MLIR}=1')}. Partitions of a "
+        "large GPU have fewer "
         "CUs than the whole (SPX mode).",
     )
 
@@ -149,5 +151,5 @@ def uncalibrated_warnings(key: Key) -> tuple[str, ...]:
         return ()
     return (
         f"{'+'.join(key.uncalibrated)} without calibration data: MIGraphX quantizes with its default scales, so the "
-        "outputs can be wrong. Compile it with samples: --calibration FILE.npz.",
+        f"outputs can be wrong. Compile it with samples: {stated('calibration', 'FILE.npz')}.",
     )

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from mxr.errors import UsageError
+from mxr.facts import stated
 from mxr.util.codec import canonical, decode, fields, refuse, text
 from mxr.util.frozen import dataclass
 
@@ -107,14 +108,14 @@ class Key:
         if self.vendor not in VENDORS:
             raise refuse("vendor", "amd or hygon", self.vendor)
         if self.arch is None:
-            raise UsageError("The key has no arch.", hint="Add --arch, for example --arch gfx908.")
+            raise UsageError("The key has no arch.", hint=f"Add it, for example {stated('arch', 'gfx908')}.")
         if not (BASE_ARCH.fullmatch(self.arch) or GENERIC_ARCH.fullmatch(self.arch)):
             raise refuse("arch", "a base arch such as gfx908", self.arch)
         if self.rocm is None:
             example = "25.04" if self.vendor == "hygon" else "7.2"
             raise UsageError(
                 f"The key has no {target.userland(self.vendor)} version.",
-                hint=f"Add --rocm, for example --rocm {example}.",
+                hint=f"Add it, for example {stated('rocm', example)}.",
             )
 
     def _check_versions(self) -> None:
@@ -135,7 +136,7 @@ class Key:
             if not set(target.CALIBRATED) & set(self.precision):
                 raise UsageError(
                     "Calibration data requires the precision int8 or fp8.",
-                    hint="Omit --calibration, or add --precision int8.",
+                    hint=f"Omit {stated('calibration')}, or add {stated('precision', 'int8')}.",
                 )
         check_env(self.env)
         check_options(self.options)

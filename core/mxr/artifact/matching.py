@@ -11,6 +11,7 @@ from dataclasses import field
 from typing import Any
 
 from mxr.errors import UsageError
+from mxr.facts import stated
 from mxr.util.frozen import dataclass
 
 from .attributes import Attributes, Constraints, RelatedKey
@@ -190,7 +191,8 @@ def _agree(constraints: Constraints, serving: Sequence[Candidate]) -> None:
         if getattr(constraints, name) is None and len(signs) > 1:
             raise UsageError(
                 f"The registry has programs for {name}+ and for {name}-, and the request does not specify {name}.",
-                hint=f"Add --arch ARCH:{name}+ or --arch ARCH:{name}-. `mxr host` shows the setting of this host.",
+                hint=f"Add {stated('arch', f'ARCH:{name}+')} or {stated('arch', f'ARCH:{name}-')}. "
+                "`mxr host` shows the setting of this host.",
                 context={"field": name, "found": signs, "ids": [each.id for each in trusted]},
             )
 

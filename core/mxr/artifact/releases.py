@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mxr.errors import UsageError
+from mxr.facts import stated
 
 ROCM_OF: Mapping[str, str] = {
     **{f"2.{minor}": f"5.{minor}" for minor in range(8)},
@@ -38,7 +39,7 @@ def refuse_rocm_number(migraphx: str) -> None:
         raise UsageError(
             f"{migraphx.strip()} is a version of ROCm, not of MIGraphX, which counts 2.15, 2.16 and so on. Some "
             "distributions number their package of MIGraphX like ROCm.",
-            hint="Ask MIGraphX itself (`migraphx-driver --version`), and give that version with --migraphx.",
+            hint=f"Ask MIGraphX itself (`migraphx-driver --version`), and give that version with {stated('migraphx')}.",
         )
 
 
@@ -53,6 +54,6 @@ def pair_warnings(migraphx: str | None, rocm: str | None) -> tuple[str, ...]:
     other = next((version for version, of in ROCM_OF.items() if of == rocm), None)
     with_rocm = f", and ROCm {rocm} has MIGraphX {other}" if other else ""
     return (
-        f"AMD ships MIGraphX {migraphx} with ROCm {shipped}{with_rocm}: check --rocm and --migraphx, unless this "
-        "MIGraphX was built from source",
+        f"AMD ships MIGraphX {migraphx} with ROCm {shipped}{with_rocm}: check {stated('rocm')} and "
+        f"{stated('migraphx')}, unless this MIGraphX was built from source",
     )

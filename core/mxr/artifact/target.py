@@ -9,6 +9,7 @@ from mxr.errors import UsageError
 from mxr.facts import KINDS as KINDS
 from mxr.facts import TUNINGS as TUNINGS
 from mxr.facts import VENDORS as VENDORS
+from mxr.facts import stated
 from mxr.util.codec import refuse
 from mxr.util.frozen import dataclass
 
@@ -92,7 +93,7 @@ class GfxArch:
             if name == "xnack" and sign == "+" and base in ALWAYS_XNACK:
                 continue
             if not capable(base, name):
-                raise UsageError(f"{base} has no {name} setting.", hint=f"Omit it: --arch {base}.")
+                raise UsageError(f"{base} has no {name} setting.", hint=f"Omit it: {stated('arch', base)}.")
             found[name] = sign
         return cls(base, found.get("sramecc"), found.get("xnack"))
 
@@ -166,7 +167,8 @@ def parse_input(text: str) -> tuple[str, Shape]:
     name, equals, dims = text.rpartition("=")
     if not equals or not name:
         raise UsageError(
-            f"{text!r} is not an input shape.", hint="Write --input NAME=1,3,224,224 (a dynamic dim is 1..8@1/4/8)."
+            f"{text!r} is not an input shape.",
+            hint=f"Write {stated('inputs', 'NAME=1,3,224,224')} (a dynamic dim is 1..8@1/4/8).",
         )
     parts = dims.split(",") if dims.strip() else ()
     return name, tuple(_parse_dim(part.strip(), text, place) for place, part in enumerate(parts))
@@ -203,6 +205,7 @@ def split_version(text: str, name: str, *, zeros: bool = False) -> tuple[str, st
     found = re.fullmatch(r"(\d{1,6})\.(\d{1,6})(\.[0-9A-Za-z.+~-]{1,60})?", text.strip(), re.ASCII)
     parts = found.groups() if found else ()
     if not parts or (not zeros and any(len(part) > 1 and part[0] == "0" for part in parts[:2])):
-        raise UsageError(f"{text!r} is not a version of {name}.", hint=f"Write it as --{name} 7.2 or --{name} 7.2.1.")
+        hint = f"Write it as {stated(name, '7.2')} or {stated(name, '7.2.1')}."
+        raise UsageError(f"{text!r} is not a version of {name}.", hint=hint)
     short = f"{parts[0]}.{parts[1]}"
     return short, short + parts[2] if parts[2] else None

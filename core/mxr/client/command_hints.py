@@ -22,6 +22,7 @@ from mxr.errors import (
     NoWorkerError,
     UsageError,
 )
+from mxr.facts import stated
 
 LISTS = {"artifact": "`mxr ls`", "job": "`mxr jobs`", "lock": "`mxr lock --registered`"}
 """The commands that list objects, by `context.object`."""
@@ -54,11 +55,11 @@ def _no_worker(context: Context) -> str:
     if not isinstance(needed, Mapping):
         return ""
     if needed.get("complete") is False:
-        return "A cross-compile needs a complete description of the GPU: give --num-cu and --chiplets as well."
+        return f"A cross-compile needs the whole GPU: state {stated('num_cu')} and {stated('chiplets')} as well."
     run = "mxr-worker run" if needed.get("form") == "whole" else "mxr-worker run --python PATH-OF-THAT-INTERPRETER"
     hint = f"Start `{run}` on such a host, or queue the job with `--on-miss ask`. `mxr workers` lists the workers."
     if needed.get("rocm_patch") and "patch" not in (needed.get("allow") or ()):
-        hint += " `--allow patch` accepts another ROCm patch version."
+        hint += f" `{stated('allow', 'patch')}` accepts another ROCm patch version."
     return hint
 
 
@@ -106,7 +107,7 @@ _TEXTS: tuple[tuple[type[MxrError], str, str], ...] = (
         "Replace the lock with one without this artifact, or remove it with `mxr lock --unregister NAME`. An "
         "administrator can remove the artifact nevertheless, with --force.",
     ),
-    (NoSuchBlobError, "calibration", "Give the file with --calibration FILE, so that it can be uploaded."),
+    (NoSuchBlobError, "calibration", "Give the file of calibration data, so that it can be uploaded."),
     (ConflictError, "amendable", "To replace the facts of an artifact that you pushed, add --amend."),
     (ConflictError, "also_for", "Push the program of this model. If both have the same weights, add --also-for."),
     (

@@ -6,6 +6,7 @@ import ipaddress
 from urllib.parse import urlsplit
 
 from mxr.errors import NotAllowedError
+from mxr.facts import stated
 
 
 def refuse_plain(url: str) -> None:
@@ -14,7 +15,7 @@ def refuse_plain(url: str) -> None:
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         raise NotAllowedError(
             f"The token would go to {parts.hostname} over plain http, where others can read it.",
-            hint="Use an https:// URL. In a network that you trust: --plaintext or MXR_PLAINTEXT=1.",
+            hint=f"Use an https:// URL. In a network that you trust: {stated('plaintext')} or MXR_PLAINTEXT=1.",
         )
 
 

@@ -494,7 +494,7 @@ class Client:
         return NotARegistryError(
             f"What answers at {self.url} is not an mxr registry ({', '.join(facts)}; no header "
             f"{artifact_protocol.REGISTRY_HEADER}).",
-            hint="Set --registry (or MXR_REGISTRY) to the URL of the registry itself: redirects are not followed."
+            hint="Use the URL of the registry itself (`mxr config` shows it): redirects are not followed."
             if elsewhere
             else None,
         )

@@ -11,6 +11,7 @@ import json
 from mxr.artifact.key import Key
 from mxr.display.text import shell_quoted
 from mxr.errors import UsageError
+from mxr.facts import stated
 
 from .consumer import Consumer
 from .layout import (
@@ -60,7 +61,7 @@ def fit_repository(key: Key) -> None:
     if (batch := one_batch(key, "amdinfer")) != REPOSITORY_BATCH:
         raise UsageError(
             f"amdinfer loads only programs of batch {REPOSITORY_BATCH} from a model repository, not {batch}.",
-            hint=f"Request --batch {REPOSITORY_BATCH}, or use the plain file: --for amdinfer.",
+            hint=f"Use {stated('batch', REPOSITORY_BATCH)}, or the plain file: {stated('consumer', 'amdinfer')}.",
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from mxr.artifact.key import Key
 from mxr.display.text import python_quoted
 from mxr.errors import UsageError
+from mxr.facts import stated
 from mxr.onnxfile import OnnxInput
 from mxr.onnxfile.writer import WrittenNode, model_bytes
 
@@ -22,11 +23,11 @@ OPSET = 17
 def fit(key: Key) -> None:
     """Raise `UsageError` for programs of the reference target, with offload_copy, or with dynamic dims."""
     if key.kind != "gpu":
-        raise UsageError(f"{WHO} supports only GPU programs.", hint="Omit --kind ref.")
+        raise UsageError(f"{WHO} supports only GPU programs.", hint=f"Omit {stated('kind', 'ref')}.")
     if key.offload_copy:
         raise UsageError(
             f"{WHO} needs a program with offload_copy off: the provider binds the buffers.",
-            hint="Omit --offload-copy.",
+            hint=f"Omit {stated('offload_copy', True)}.",
         )
     refuse_dynamic(key, WHO)
 

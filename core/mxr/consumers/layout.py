@@ -13,6 +13,7 @@ from mxr.artifact.key import Key
 from mxr.artifact.records import Artifact
 from mxr.artifact.target import FEATURES, DynamicDim, capable
 from mxr.errors import UsageError
+from mxr.facts import stated
 from mxr.onnxfile import OnnxInput
 from mxr.util.frozen import dataclass
 
@@ -124,7 +125,10 @@ def static(shape: tuple[int | DynamicDim, ...]) -> tuple[int, ...]:
     """The dims. Raises `UsageError` unless all are static."""
     dims = tuple(dim for dim in shape if isinstance(dim, int))
     if len(dims) != len(shape):
-        raise UsageError("A dynamic dim has no size.", hint="Use --batch N, and --input NAME=DIMS with plain numbers.")
+        raise UsageError(
+            "A dynamic dim has no size.",
+            hint=f"Use {stated('batch', 'N')}, and {stated('inputs', 'NAME=DIMS')} with plain numbers.",
+        )
     return dims
 
 
@@ -139,7 +143,7 @@ def whole_arch(delivery: Delivery, who: str) -> str:
         features = ":".join(f"{name}+" for name in FEATURES if capable(arch, name))
         raise UsageError(
             f"{who} needs the full name of the GPU, and neither the request nor the program states more than {arch}.",
-            hint=f"Add --arch {arch}:{features} (each with + or -), as `mxr host` shows it on the GPU host.",
+            hint=f"Add {stated('arch', f'{arch}:{features}')} (each + or -), as `mxr host` shows it on the GPU host.",
         )
     return found
 
@@ -163,7 +167,7 @@ def refuse_dynamic(key: Key, who: str) -> None:
         if any(isinstance(dim, DynamicDim) for dim in shape):
             raise UsageError(
                 f"{who} needs static shapes, and {name} has a dynamic dim.",
-                hint="Request each size separately: --batch N, or --input NAME=DIMS with plain numbers.",
+                hint=f"Request each size by itself: {stated('batch', 'N')}, or {stated('inputs', 'NAME=DIMS')}.",
             )
 
 
@@ -171,14 +175,14 @@ def one_batch(key: Key, who: str) -> int:
     """The static batch size that all inputs share. Raises `UsageError`."""
     batches = {shape[0] for _, shape in key.inputs if shape}
     if len(batches) != 1 or not isinstance(batch := next(iter(batches)), int):
-        raise UsageError(f"{who} needs one static batch size for all inputs.", hint="Use --batch N.")
+        raise UsageError(f"{who} needs one static batch size for all inputs.", hint=f"Use {stated('batch', 'N')}.")
     return batch
 
 
 def need_offload_copy(key: Key, who: str) -> None:
     """Raise `UsageError` for a program without offload_copy, which leaves its buffers to the caller."""
     if not key.offload_copy:
-        raise UsageError(f"{who} needs a program with offload_copy on.", hint="Omit --no-offload-copy.")
+        raise UsageError(f"{who} needs a program with offload_copy on.", hint=f"Omit {stated('offload_copy', False)}.")
 
 
 def tensor_type(name: str, elem_type: str, who: str) -> str:
@@ -186,7 +190,7 @@ def tensor_type(name: str, elem_type: str, who: str) -> str:
     if elem_type not in TENSORS:
         raise UsageError(
             f"{who} does not support the element type {elem_type} of {name}.",
-            hint="Cast it inside the model to a type that numpy supports, or choose another --for.",
+            hint=f"Cast it inside the model to a type that numpy supports, or choose another {stated('consumer')}.",
         )
     return TENSORS[elem_type]
 

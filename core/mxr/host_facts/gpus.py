@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from mxr.facts import stated
+
 from . import features
 from .facts import HostTarget
 from .kfd import NODES, TopologyNode, read_nodes
@@ -113,7 +115,9 @@ def _from_nodes(
             gpus.targets.append(_agent_target(agent, node))
             gpus.sources.append(dict(BY_ROCMINFO))
         else:
-            gpus.notes.append(f"Node {node.number} is an unknown GPU ({_model(node)}): set its arch with --arch.")
+            gpus.notes.append(
+                f"Node {node.number} is an unknown GPU ({_model(node)}): set its arch with {stated('arch')}."
+            )
 
 
 def _target(node: TopologyNode, real: str, arch: str, xnack: bool) -> HostTarget:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from mxr.facts import stated
+
 from .facts import HostToolchain, Installation, describe
 from .gpus import TIMEOUT
 from .places import ROCM_VARIABLES, Place, is_hygon, other_places, rocm_folders
@@ -95,7 +97,9 @@ def find_toolchain(root: Root, environ: Mapping[str, str], run: Run | None) -> T
     counts = _counting(holding)
     rows = [each.installation(vendor) for each in holding]
     if counts is None and holding:
-        notes.append(f"{describe(rows)} Select one with MIGRAPHX_PATH, or state --migraphx and --rocm.")
+        notes.append(
+            f"{describe(rows)} Select one with MIGRAPHX_PATH, or state {stated('migraphx')} and {stated('rocm')}."
+        )
         return ToolchainFinds(HostToolchain(vendor=vendor), {}, notes, rows)
     if counts and len({each.version for each in holding}) > 1:
         notes.append(f"{describe(rows)} The one in {counts.migraphx.first()[1]} counts here.")
@@ -223,7 +227,9 @@ def _read_libraries(
         numbers = sorted({int(found[1]) for found in names})
         if len(numbers) > 1:
             shown = ", ".join(_from_soname(number) for number in numbers)
-            notes.append(f"{folder}/{inside} has several MIGraphX libraries ({shown}): select one with --migraphx.")
+            notes.append(
+                f"{folder}/{inside} has several MIGraphX libraries ({shown}): select one with {stated('migraphx')}."
+            )
         elif numbers:
             path = f"{folder}/{inside}/{max(found[0] for found in names)}"
             migraphx.add(_from_soname(numbers[0]), path)
@@ -265,6 +271,6 @@ def _compare(migraphx: Finds, notes: list[str]) -> None:
         if value != taken:
             notes.append(
                 f"MIGraphX is {taken} according to {how}, but {value} according to {other}. "
-                "If the first is wrong, set the version with --migraphx."
+                f"If the first is wrong, set the version with {stated('migraphx')}."
             )
             return

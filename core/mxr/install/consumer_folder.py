@@ -18,6 +18,7 @@ from mxr.artifact.records import Artifact
 from mxr.cache.store import Cache
 from mxr.consumers.layout import Delivery, Layout, LayoutFile
 from mxr.errors import MxrError, NotAllowedError, TemporaryError, UsageError, WouldOverwriteError
+from mxr.facts import stated
 from mxr.util import disk
 from mxr.util.disk import FileState
 from mxr.util.hashing import sha256_memoised
@@ -142,7 +143,7 @@ def _refusal(path: Path, conflict: str) -> WouldOverwriteError:
     return WouldOverwriteError(
         f"{path} was placed for something else ({conflict}). Nothing was written.",
         hint=f"Give {'a folder for each GPU with --per-arch' if conflict.startswith('arch ') else 'another folder'}, "
-        "another --name, or replace it with --force.",
+        f"another --name, or replace it with {stated('force')}.",
     )
 
 
@@ -191,13 +192,13 @@ def _refuse_foreign(folder: Path, foreign: list[str], rivals: list[str], known: 
         path = folder / foreign[0]
         raise WouldOverwriteError(
             f"{path} exists{_kind(path)} and is not what mxr placed{changed}. Nothing was written.",
-            hint="Move it away, give another folder, or replace it with --force.",
+            hint=f"Move it away, give another folder, or replace it with {stated('force')}.",
             context={"files": foreign},
         )
     if rivals:
         raise WouldOverwriteError(
             f"mxr did not place {folder / rivals[0]}, and the consumer would read it beside or instead of mxr's files.",
-            hint="Move it away, give another folder, or keep it with --force.",
+            hint=f"Move it away, give another folder, or keep it with {stated('force')}.",
             context={"files": rivals},
         )
 

@@ -25,6 +25,7 @@ from mxr.artifact.attributes import Request
 from mxr.artifact.manifest import check_name, check_sha256
 from mxr.artifact.records import Artifact
 from mxr.errors import DamagedError, UsageError
+from mxr.facts import stated
 from mxr.util import disk
 from mxr.util.codec import canonical, decode, encode, parse
 from mxr.util.frozen import dataclass
@@ -165,7 +166,7 @@ def read_ledger(folder: Path) -> Ledger:
     except UsageError as problem:
         raise DamagedError(
             f"{path}, the record of what mxr placed there, cannot be read: {problem.message}",
-            hint="Remove it, and fetch again with --force to replace the files that it listed.",
+            hint=f"Remove it, and fetch again with {stated('force')} to replace the files that it listed.",
         ) from None
     return found
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mxr.artifact.key import Difference
 from mxr.errors import MismatchError, MxrError
+from mxr.facts import stated
 from mxr.request.model import ModelReference, identifier
 from mxr.util import disk
 from mxr.util.hashing import StatMemo, sha256_memoised
@@ -67,7 +68,7 @@ def refuse_another_model(
         if why := why_another(model, slot.subject.model, identify):
             raise MismatchError(
                 f"{folder / name} would lie beside a model that it is not made from. {why}. Nothing was written.",
-                hint="Give another folder or another --name, or place it all the same with --force.",
+                hint=f"Give another folder or another --name, or place it all the same with {stated('force')}.",
                 context={"model": str(model)},
             )
 

@@ -40,6 +40,7 @@ from mxr.consumers.ort.recording_form import (
 )
 from mxr.display.text import counted, shell_quoted
 from mxr.errors import MxrError, NoSuchArtifactError, UnreachableError, UsageError
+from mxr.facts import stated
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.request.builder import PreparedRequest, RequestOptions
 from mxr.request.model import ModelReference
@@ -227,11 +228,15 @@ def _files(folder: Path, options: RequestOptions) -> list[Path]:
         assert options.arch is not None
         base = options.arch.partition(":")[0]
         signs = "".join(f":{name}+" for name in FEATURES if capable(base, name))
-        full = f" Give the full name of the GPU, as HIP has it, such as --arch {base}{signs}." if signs else ""
+        full = (
+            f" Give the full name of the GPU, as HIP has it, such as {stated('arch', f'{base}{signs}')}."
+            if signs
+            else ""
+        )
         raise UsageError(
             f"No file in {folder} is for {options.arch}.",
-            hint="A file name of ONNX Runtime holds the GPU that compiled it: check --arch, and that the model ran on "
-            f"that GPU.{full}",
+            hint=f"A file name of ONNX Runtime holds the GPU that compiled it: check {stated('arch')}, and that the "
+            f"model ran on that GPU.{full}",
         )
     if any(map(recording.for_any_shape, fits)):
         raise UsageError(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mxr import onnxfile
 from mxr.errors import MxrError, WouldOverwriteError
+from mxr.facts import stated
 from mxr.util import disk
 
 
@@ -44,12 +45,12 @@ def refuse_forced(path: Path) -> None:
         )
     if is_model(path):
         raise WouldOverwriteError(
-            f"{path} is an ONNX model, which --force does not replace. Nothing was written.",
+            f"{path} is an ONNX model, which {stated('force')} does not replace. Nothing was written.",
             hint="Move it away, or give another path.",
         )
     if model := onnxfile.model_with_data(path):
         raise WouldOverwriteError(
-            f"{path} is the external data of {model}, which --force does not replace. Nothing was written.",
+            f"{path} is the external data of {model}, which {stated('force')} does not replace. Nothing was written.",
             hint="Move the model and its data away, or give another path.",
         )
 

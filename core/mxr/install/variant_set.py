@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from mxr.artifact.request_defaults import NO_DEFAULTS, RequestDefaults
 from mxr.errors import MxrError, NoSuchArtifactError, UsageError, WouldOverwriteError
+from mxr.facts import stated
 from mxr.request import builder
 from mxr.request.builder import PreparedRequest, RequestOptions
 from mxr.request.defaults import apply_defaults
@@ -58,7 +59,7 @@ def build_requests(
 ) -> dict[int, PreparedRequest]:
     """The request for each batch size. `defaults` fill what options and host leave open. Raises `UsageError`."""
     if not batches:
-        raise UsageError("A set needs at least one batch size.", hint="Write --batch 1,2,4.")
+        raise UsageError("A set needs at least one batch size.", hint=f"Write {stated('batch', '1,2,4')}.")
     found: dict[int, PreparedRequest] = {}
     for batch in batches:
         completed, notes = apply_defaults(replace(options, batch=batch), defaults, subject, host)
@@ -204,7 +205,7 @@ def _refuse_other_list(path: Path, subject: ModelReference) -> None:
     if model != subject.model:
         raise WouldOverwriteError(
             f"{path} exists and belongs to something else: {str(model)[:60]}. Nothing was written.",
-            hint="Move it away, give another folder, or replace it with --force.",
+            hint=f"Move it away, give another folder, or replace it with {stated('force')}.",
         )
 
 

@@ -15,6 +15,7 @@ from mxr.consumers.amdinfer import AMDINFER
 from mxr.consumers.file_change import FileChange
 from mxr.display.text import shell_quoted
 from mxr.errors import DamagedError, MismatchError, MxrError, UsageError
+from mxr.facts import all_stated, stated
 from mxr.request.model import identifier
 from mxr.util import disk
 from mxr.util.codec import parse
@@ -110,7 +111,7 @@ def _compiled_by_server(folder: Path, name: str, slots: Ledger) -> Iterator[File
             "added",
             folder / name,
             f"No program of batch {int(found['batch'])} was placed: the server compiled it, or it is left from before. "
-            f"Fetch it with --batch {int(found['batch'])} --force, or remove it.",
+            f"Fetch it with {all_stated([('batch', int(found['batch'])), ('force', True)])}, or remove it.",
         )
 
 
@@ -151,7 +152,9 @@ def _compared(path: Path, sha256: str) -> Iterator[FileChange]:
             yield FileChange("missing", path, "The file was removed: fetch again.")
         elif sha256_file(path) != sha256:
             yield FileChange(
-                "rewritten", path, "The file was overwritten: fetch again with --force, or keep the new content."
+                "rewritten",
+                path,
+                f"The file was overwritten: fetch again with {stated('force')}, or keep the new content.",
             )
 
 

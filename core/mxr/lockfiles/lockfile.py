@@ -169,8 +169,8 @@ class LockFile:
             ):
                 raise UsageError(
                     f"Two entries of the lock need a different file {name} in one folder ({entry.consumer}).",
-                    hint="Choose a GPU with --arch ARCH, give each GPU a folder with --per-arch, or fetch them one "
-                    "by one: mxr fetch MODEL ... --locked -o FOLDER/.",
+                    hint="Choose a GPU with --arch ARCH, give each GPU a folder with --per-arch, or fetch them one by "
+                    "one: mxr fetch MODEL ... --locked -o FOLDER/.",
                 )
         return tuple(
             name if name is None or len(owners[name]) == 1 else f"{name.removesuffix('.mxr')}-{entry.id[:12]}.mxr"

@@ -31,6 +31,7 @@ from mxr.errors import (
     UnreachableError,
     UsageError,
 )
+from mxr.facts import stated
 from mxr.host_facts import Host
 from mxr.request import builder
 from mxr.request import model as subjects
@@ -286,8 +287,8 @@ def _download_pinned(
 def _absent_error(entry: LockEntry, cache: Cache) -> UnreachableError:
     state = "had a damaged copy, now removed," if entry.sha256 in cache.damaged else "does not have it,"
     return UnreachableError(
-        f"Artifact {entry.id[:12]} of {entry.model}: the cache {state} and --offline forbids a download.",
-        hint="Run the same command once without --offline, or import a bundle: `mxr import`.",
+        f"Artifact {entry.id[:12]} of {entry.model}: the cache {state} and {stated('offline')} forbids a download.",
+        hint=f"Run the same command once without {stated('offline')}, or import a bundle: `mxr import`.",
     )
 
 

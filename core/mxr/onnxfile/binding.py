@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mxr.display.text import shell_quoted
 from mxr.errors import UsageError
+from mxr.facts import all_stated, stated
 
 from .values import MAX_DIM, Dim, OnnxInput, OnnxModel
 
@@ -87,7 +87,8 @@ def _values_of_symbols(model: OnnxModel, inputs: Mapping[str, tuple[Dim, ...]]) 
     return found
 
 
-def _error(model: OnnxModel, message: str, hint: str = "Set the dims with --input NAME=1,3,224,224.") -> UsageError:
+def _error(model: OnnxModel, message: str, hint: str = "") -> UsageError:
+    hint = hint or f"Set the dims with {stated('inputs', 'NAME=1,3,224,224')}."
     shown = [str(item) for item in model.inputs]
     more = f" and {len(shown) - 12} more" if len(shown) > 12 else ""
     return UsageError(
@@ -123,23 +124,23 @@ def _show(dim: Dim) -> str:
 
 def _bind_batch(model: OnnxModel, batch: int, inputs: Mapping[str, tuple[Dim, ...]], symbols: dict[str, Dim]) -> None:
     if not _is_valid(batch):
-        raise _error(model, f"The batch size {batch} is invalid.", "Set --batch to a number from 1.")
+        raise _error(model, f"The batch size {batch} is invalid.", f"Set {stated('batch')} to a number from 1.")
     first = {item.name: item.dims[0] for item in model.inputs if item.dims and not isinstance(item.dims[0], int)}
     unbound = {name: own for name, own in first.items() if name not in inputs}
     names = list(dict.fromkeys(own for own in unbound.values() if isinstance(own, str)))
     for own in names:
         if symbols.get(own, batch) != batch:
-            raise _error(model, f"{own} cannot be both {_show(symbols[own])} and {batch} (from --batch).")
+            raise _error(model, f"{own} cannot be both {_show(symbols[own])} and {batch} (from {stated('batch')}).")
     fresh = [own for own in names if own not in symbols]
     if len(fresh) > 1:
-        raise _error(model, f"--batch is ambiguous, because the first dims differ: {' or '.join(fresh)}.")
+        raise _error(model, f"{stated('batch')} is ambiguous, because the first dims differ: {' or '.join(fresh)}.")
     symbols |= dict.fromkeys(fresh, batch)
     if not unbound:
         checked = [item for item in model.inputs if item.name in first] or [item for item in model.inputs if item.dims]
         for item in checked:
             value = inputs[item.name][0] if item.name in inputs else (item.dims or (None,))[0]
             if value != batch:
-                raise _error(model, f"--batch {batch} does not match: the first dim of {item.name} is fixed.")
+                raise _error(model, f"{stated('batch', batch)} does not match: the first dim of {item.name} is fixed.")
 
 
 def _dims_so_far(item: OnnxInput, batch: int | None, symbols: Mapping[str, Dim]) -> tuple[Dim | None, ...] | None:
@@ -163,15 +164,16 @@ def _known_dims(item: OnnxInput, batch: int | None, symbols: Mapping[str, Dim]) 
 def _unbound_error(
     model: OnnxModel, batch: int | None, symbols: Mapping[str, Dim], unbound: Sequence[OnnxInput]
 ) -> UsageError:
-    flags, only_first_dims = list[str](), batch is None
+    flags, only_first_dims = list[tuple[str, str]](), batch is None
     for item in unbound:
         dims = _dims_so_far(item, batch, symbols)
         if dims is None or None in dims[1:]:
             only_first_dims = False
         likely = [_example(place, dim, len(dims)) for place, dim in enumerate(dims)] if dims else ["1,3,224,224"]
-        flags.append("--input " + shell_quoted(f"{item.name}={','.join(likely)}"))
-    example = " ".join(flags[:4]) + (" and so on" if len(flags) > 4 else "")
-    hint = f"Set {'--batch N, or set ' if only_first_dims else ''}the dims, for example: {example}"
+        flags.append(("inputs", f"{item.name}={','.join(likely)}"))
+    example = all_stated(flags[:4]) + (" and so on" if len(flags) > 4 else "")
+    batch_size = f"{stated('batch', 'N')}, or set " if only_first_dims else ""
+    hint = f"Set {batch_size}the dims, for example: {example}"
     names = ", ".join(item.name for item in unbound[:12])
     return _error(model, f"Some dims are unknown, in the inputs {names}.", hint)
 

@@ -17,6 +17,7 @@ from math import prod
 from pathlib import Path
 
 from mxr.errors import DamagedError
+from mxr.facts import stated
 
 from .graph import type_name
 from .protobuf import Bytes, MalformedProtobuf, Span, append_part, merged, message, text_of, varint_of
@@ -258,7 +259,7 @@ def placed(model: Path, location: str, *, follow_links: bool = False) -> Path:
         fault = "is outside the model's folder (through a link)"
     if not fault and _is_link(place) and not follow_links and not _in_one_hub_folder(folder, place):
         fault = "is a symbolic link"
-        hint = "Replace the link by the file that it names, or add --follow-links if you trust this folder."
+        hint = f"Replace the link by its file, or add {stated('follow_links')} if you trust this folder."
     if not fault:
         hint = f"Put it into {folder.absolute()}: copy a model together with its external data."
         try:

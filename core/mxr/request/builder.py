@@ -19,6 +19,7 @@ from mxr.artifact.target import GfxArch, Inputs
 from mxr.consumers import Consumer
 from mxr.consumers.python import PYTHON
 from mxr.errors import UsageError
+from mxr.facts import all_stated, stated
 from mxr.host_facts import Host, HostTarget, HostToolchain, describe
 from mxr.util.frozen import dataclass
 
@@ -142,7 +143,10 @@ def build_request(
     consumer = built.consumer or consumers.DEFAULT
     flags = choose_flags(options, consumer)
     if built.consumer is None and None in (options.offload_copy, options.fast_math):
-        notes.append(f"no --for given, using {consumer.name} (offload_copy {_on(flags[0])}, fast_math {_on(flags[1])})")
+        notes.append(
+            f"no {stated('consumer')} given, using {consumer.name} (offload_copy {_on(flags[0])}, fast_math "
+            f"{_on(flags[1])})"
+        )
     key = Key(
         model=partial.model,
         kind=partial.kind or "gpu",
@@ -301,7 +305,8 @@ def choose_hardware(options: RequestOptions, host: Host, notes: list[str]) -> tu
 def _no_arch(host: Host) -> UsageError:
     return UsageError(
         "This host shows no GPU, and no arch is given.",
-        hint="Add --arch gfx908 (and --rocm, --migraphx) or --host FILE. `mxr host` shows what was detected.",
+        hint=f"Add {stated('arch', 'gfx908')} (and {stated('rocm')}, {stated('migraphx')}) or "
+        f"{stated('host_file', 'FILE')}. `mxr host` shows what was detected.",
         context={"notes": list(host.notes)},
     )
 
@@ -328,7 +333,7 @@ def _find_hardware(options: RequestOptions, host: Host, notes: list[str]) -> tup
     if own.real_arch and options.real_arch is None:
         notes.append(
             f"this GPU is a {own.real_arch} with an override to {own.arch}: programs compiled on a true {own.arch} need"
-            " --allow spoof"
+            f" {stated('allow', 'spoof')}"
         )
     return _hardware(options, arch, own), toolchain
 
@@ -347,18 +352,18 @@ def installed_toolchain(options: RequestOptions, host: Host) -> HostToolchain:
         return rows[0].toolchain
     if len({each.toolchain.migraphx for each in rows}) <= 1:
         return host.toolchain
-    stated = [each for each in rows if _fits(options, each.toolchain)]
-    if not stated:
+    fitting = [each for each in rows if _fits(options, each.toolchain)]
+    if not fitting:
         # The facts of one installation say nothing about a version that is not installed.
         return HostToolchain(vendor=host.toolchain.vendor)
-    if len({(each.toolchain.migraphx, each.toolchain.rocm) for each in stated}) == 1:
-        return stated[0].toolchain
+    if len({(each.toolchain.migraphx, each.toolchain.rocm) for each in fitting}) == 1:
+        return fitting[0].toolchain
     if options.migraphx is not None and (options.rocm is not None or options.kind == "ref"):
         return host.toolchain
     raise UsageError(
         f"{describe(rows)} Which of them will load the program is not known.",
-        hint="State --migraphx and --rocm, or name the folder in MIGRAPHX_PATH; --for python means the Python "
-        "environment.",
+        hint=f"State {stated('migraphx')} and {stated('rocm')}, or name the folder in MIGRAPHX_PATH; "
+        f"{stated('consumer', 'python')} means the Python environment.",
         context={"installations": [str(each) for each in rows]},
     )
 
@@ -392,7 +397,8 @@ def _own_target(options: RequestOptions, arch: GfxArch | None, host: Host) -> Ho
     if len(fits) > 1:
         shown = ", ".join(f"{GfxArch(each.arch, each.sramecc, each.xnack)} with {_counted(each)}" for each in fits)
         raise UsageError(
-            f"This host has different GPUs: {shown}.", hint="Choose one with --arch, --num-cu and --chiplets."
+            f"This host has different GPUs: {shown}.",
+            hint=f"Choose one with {stated('arch')}, {stated('num_cu')} and {stated('chiplets')}.",
         )
     return fits[0] if fits else None
 
@@ -423,12 +429,12 @@ def _missing(
     if partial.arch is None and partial.kind != "ref":
         problems.append(_no_arch(host))
         words.append("the arch (this host shows no GPU)")
-        flags.append("--arch gfx908")
+        flags.append(("arch", "gfx908"))
     versions = [name for name in ("rocm", "migraphx") if name in partial.open_facts]
     if versions:
         problems.append(_no_toolchain(partial, versions, toolchains))
         words.append(f"the version of {_version_names(partial, versions)}")
-        flags += [f"--{name} {_examples(partial.vendor)[name]}" for name in versions]
+        flags += [(name, _examples(partial.vendor)[name]) for name in versions]
     try:
         subject.bind(options.batch, options.inputs)
     except UsageError as unbound:
@@ -439,7 +445,7 @@ def _missing(
     context: dict[str, Any] = {"open": list(partial.open_facts)}
     for each in problems:
         context |= each.context
-    hint = f"Add {' '.join(flags)}, or --host FILE; `mxr host` shows what was detected."
+    hint = f"Add {all_stated(flags)}, or {stated('host_file', 'FILE')}; `mxr host` shows what was detected."
     known = context.get("toolchains")
     hint += f" The registry has this model for: {'; '.join(known)}." if known else ""
     if "inputs" in context:
@@ -465,8 +471,8 @@ def _no_toolchain(partial: PartialRequest, versions: Sequence[str], toolchains: 
     have = f"The registry has this model for: {'; '.join(known)}." if known else "`mxr host` shows where mxr looked."
     return UsageError(
         f"The version of {unknown} is not given, not recorded and was not found on this host.",
-        hint=f"Add --rocm and --migraphx, for example --rocm {examples['rocm']} --migraphx {examples['migraphx']}, or "
-        f"--host FILE. {have}",
+        hint=f"Add {stated('rocm')} and {stated('migraphx')}, for example {all_stated(examples.items())}, or "
+        f"{stated('host_file', 'FILE')}. {have}",
         context={"toolchains": known},
     )
 

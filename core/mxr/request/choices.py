@@ -77,7 +77,7 @@ def _dims(partial: PartialRequest, key: Key, options: RequestOptions, subject: M
     return tuple(word for name in open_inputs for word in ("--input", f"{name}={show_dims(found[name])}"))
 
 
-def stated(options: RequestOptions) -> list[tuple[str, ...]]:
+def request_words(options: RequestOptions) -> list[tuple[str, ...]]:
     """Return the options that a command needs to state the same request, each with its value."""
     values: dict[str, Any] = {fact.name: getattr(options, fact.name) for fact in FACTS}
     values["inputs"] = {name: show_dims(shape) for name, shape in options.inputs}

@@ -14,8 +14,8 @@ from mxr.artifact.key import other_releases
 from mxr.artifact.request_defaults import NAMES, NO_DEFAULTS, RequestDefaults
 from mxr.artifact.target import Inputs, Shape, show_dims
 from mxr.configuration.client_variables import VARIABLES
-from mxr.display.text import shell_quoted
 from mxr.errors import UsageError
+from mxr.facts import stated
 from mxr.host_facts import Host
 from mxr.settings import DEFAULTS, Settings
 from mxr.settings.project import ProjectDefaults, find_defaults
@@ -144,25 +144,25 @@ def _takes_batch(options: RequestOptions, subject: ModelReference, batch: int) -
 
 def _default_inputs(options: RequestOptions, defaults: RequestDefaults, subject: ModelReference) -> Inputs:
     """The dims of inputs that the options leave open. Without a batch size, an input with `N` stays open."""
-    stated = {name for name, _ in options.inputs}
+    given = {name for name, _ in options.inputs}
     own = {each.name for each in subject.onnx.inputs}
     found: list[tuple[str, Shape]] = []
     for name, dims in defaults.inputs.items():
         shape = tuple(options.batch if dim is None else dim for dim in dims)
-        if name in stated or name not in own or None in shape:
+        if name in given or name not in own or None in shape:
             continue
-        given = (name, tuple(dim for dim in shape if dim is not None))
+        chosen = (name, tuple(dim for dim in shape if dim is not None))
         try:
-            subject.bind_known(options.batch, (*options.inputs, *found, given))
+            subject.bind_known(options.batch, (*options.inputs, *found, chosen))
         except UsageError as problem:
             # What contradicts the model without any default is said where the request is made.
             subject.bind_known(options.batch, options.inputs)
             raise UsageError(
                 f"{defaults.sources[f'inputs.{name}']}: inputs.{name}: {problem.message}",
-                hint=f"Correct it, or give --input {shell_quoted(f'{name}=DIMS')}.",
+                hint=f"Correct it, or give {stated('inputs', f'{name}=DIMS')}.",
                 context=problem.context,
             ) from None
-        found.append(given)
+        found.append(chosen)
     return tuple(found)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from mxr.artifact.target import Inputs, Shape, size_of
 from mxr.errors import DamagedError, UsageError
+from mxr.facts import stated
 from mxr.onnxfile import OnnxModel
 from mxr.util.codec import fields, parse, refuse, text
 from mxr.util.frozen import dataclass
@@ -277,7 +278,8 @@ def _parts(name: str, path: Path, chosen: _Chosen, search: _Search) -> tuple[lis
     if chosen.provider not in PADDING:
         notes.append(
             f"{chosen.where}: this provider pads nothing. For a model with open lengths, the programs serve a prompt "
-            f"of exactly {search.length} tokens and the last token. AMDGPU pads; --input NAME=DIMS states other ones."
+            f"of exactly {search.length} tokens and the last token. AMDGPU pads; "
+            f"{stated('inputs', 'NAME=DIMS')} states other ones."
         )
     elif not search.shared:
         notes.append(

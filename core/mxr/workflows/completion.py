@@ -21,10 +21,10 @@ from mxr.artifact.target import FEATURES
 from mxr.cache.store import Answer, Cache, CachedArtifact, CacheState
 from mxr.display.text import counted, shell_quoted
 from mxr.errors import DamagedError, MxrError, NoSuchArtifactError, TemporaryError, UnreachableError, UsageError
-from mxr.facts import BY_NAME, FACTS, FLAG, NAMES, SHAPES
+from mxr.facts import BY_NAME, FACTS, FLAG, NAMES, SHAPES, stated
 from mxr.protocol.artifacts import Candidates
 from mxr.request.builder import PreparedPartialRequest, PreparedRequest, RequestOptions
-from mxr.request.choices import distinguishing, options_of, stated
+from mxr.request.choices import distinguishing, options_of, request_words
 from mxr.request.model import ModelReference
 
 from . import fetch as fetch_workflow
@@ -77,8 +77,8 @@ def _list_candidates(
         listed = _cached_candidates(partial, records)
         if listed is None:
             raise UnreachableError(
-                f"{what_cache_lacks(cache)} --offline is set.",
-                hint="Run the same command once without --offline.",
+                f"{what_cache_lacks(cache)} {stated('offline')} is set.",
+                hint=f"Run the same command once without {stated('offline')}.",
             )
         return listed, records, None
     try:
@@ -117,7 +117,7 @@ def _completed_before(
     if records:
         hint = (
             "The cache has a program that fits, but the registry did not say that this request means it. State all "
-            f"facts (`mxr fetch --help`), or add --offline to take what is cached. {problem.hint}"
+            f"facts (`mxr fetch --help`), or add {stated('offline')} to take what is cached. {problem.hint}"
         )
     raise type(problem)(problem.message, hint=hint) from problem
 
@@ -219,7 +219,7 @@ def _push_command(partial: PartialRequest, options: RequestOptions, subject: Mod
 
 
 def _command(options: RequestOptions, subject: ModelReference, words: Sequence[str]) -> str:
-    rows = [word for row in stated(options) if row[0] not in words or row[0] in REPEATED for word in row]
+    rows = [word for row in request_words(options) if row[0] not in words or row[0] in REPEATED for word in row]
     return _quoted(["mxr", "fetch", str(subject.path or subject.model), *rows, *words])
 
 

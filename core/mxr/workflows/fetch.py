@@ -29,6 +29,7 @@ from mxr.errors import (
     TemporaryError,
     UnreachableError,
 )
+from mxr.facts import stated
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import remember_written
 
@@ -398,7 +399,8 @@ def _offline_answer(request: Request, cached: CachedAnswer | None, cache: Cache)
     found = _servable_offline(request, cached, cache)
     if found is None:
         raise UnreachableError(
-            f"{what_cache_lacks(cache)} --offline is set.", hint="Run the same command once without --offline."
+            f"{what_cache_lacks(cache)} {stated('offline')} is set.",
+            hint=f"Run the same command once without {stated('offline')}.",
         )
     return found
 
@@ -442,5 +444,6 @@ def _unreachable_error(request: Request, cached: CachedAnswer | None, cache: Cac
     if not answer.match.exact:
         why += f" ({describe_inexact_match(request, answer)})"
     return type(problem)(
-        f"{problem.message} The cache has a program that {why}.", hint=f"Add --offline to use it. {problem.hint}"
+        f"{problem.message} The cache has a program that {why}.",
+        hint=f"Add {stated('offline')} to use it. {problem.hint}",
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from mxr import onnxfile
 from mxr.artifact.target import Inputs
 from mxr.errors import UsageError, WouldOverwriteError
+from mxr.facts import stated
 from mxr.onnxfile.freezing import freeze
 from mxr.util import disk
 
@@ -82,7 +83,7 @@ def _replaceable(path: Path, originals: Sequence[Path], written: Sequence[Path],
     if any(_is_same(path, each) for each in originals):
         raise WouldOverwriteError(f"{path} is a file of the model itself.", hint="Give another folder with -o.")
     if before.identity is not None and not force:
-        raise WouldOverwriteError(f"{path} already exists.", hint="Use another folder, or add --force.")
+        raise WouldOverwriteError(f"{path} already exists.", hint=f"Use another folder, or add {stated('force')}.")
     if before.identity is not None and not (path.is_symlink() or path.is_file()):
         raise WouldOverwriteError(f"{path} is not a file.", hint="Use another folder.")
     if before.identity is not None and (other := onnxfile.model_with_data(path, written)):

@@ -16,6 +16,7 @@ from mxr.artifact.serving import READER
 from mxr.artifact.target import DynamicDim, Inputs, Shape, show_dims
 from mxr.client.registry import Client
 from mxr.errors import NoSuchArtifactError
+from mxr.facts import stated
 from mxr.protocol.artifacts import Artifact
 from mxr.util.frozen import dataclass
 
@@ -88,7 +89,8 @@ def _is_shown(artifact: Artifact) -> bool:
 
 def _why(inputs: Inputs, *, shown: bool) -> str:
     largest = " ".join(f"{name}={show_dims(tuple(_largest(shape)))}" for name, shape in inputs)
-    ground = "its file shows that it is dynamic" if shown else "as its publisher states; --allow shape accepted it"
+    accepted = f"as its publisher states; {stated('allow', 'shape')} accepted it"
+    ground = "its file shows that it is dynamic" if shown else accepted
     return (
         f"the program is dynamic and takes inputs up to {largest} ({ground}): set MIGRAPHX_DYNAMIC_SHAPE=1, and call "
         "program.reshape with the shapes before a run"

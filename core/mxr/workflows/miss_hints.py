@@ -8,7 +8,7 @@ from mxr.artifact import target
 from mxr.artifact.attributes import ALLOWANCES, Request
 from mxr.display.text import shell_quoted
 from mxr.errors import NoSuchArtifactError
-from mxr.facts import CONSTRAINT, FACTS, KEY, command_words
+from mxr.facts import CONSTRAINT, FACTS, KEY, command_words, stated
 
 
 def with_commands(miss: NoSuchArtifactError, request: Request) -> NoSuchArtifactError:
@@ -30,10 +30,10 @@ def _accepting_option(accept: object) -> str:
         return ""
     artifact, allow = str(accept.get("id"))[:12], accept.get("allow")
     if accept.get("exact") is False:
-        return f"To accept artifact {artifact}, omit --exact."
+        return f"To accept artifact {artifact}, omit {stated('exact')}."
     if isinstance(allow, list) and allow and all(name in ALLOWANCES for name in allow):
         patch = ", and state no patch of ROCm" if "rocm_patch" in accept else ""
-        return f"To accept artifact {artifact}, use `--allow {','.join(allow)}`{patch}."
+        return f"To accept artifact {artifact}, use `{stated('allow', ','.join(allow))}`{patch}."
     return ""
 
 

@@ -16,6 +16,7 @@ from mxr.artifact.target import GfxArch, Inputs
 from mxr.client import transfer
 from mxr.client.registry import Client
 from mxr.errors import MismatchError, UsageError
+from mxr.facts import stated
 from mxr.onnxfile import OnnxModel, read_model
 from mxr.onnxfile.weights import weight_digests
 from mxr.protocol import artifacts as artifact_protocol
@@ -305,20 +306,21 @@ def _require_rest(
         missing += _missing_hardware(description, arch)
         if options.rocm is None:
             hygon = options.vendor == "hygon" or description.get("flavour") == "hygon"
-            missing.append(("the DTK version", "--rocm 25.04") if hygon else ("the ROCm version", "--rocm 7.2"))
+            name, example = ("DTK", "25.04") if hygon else ("ROCm", "7.2")
+            missing.append((f"the {name} version", stated("rocm", example)))
     if flags["migraphx"] is None:
-        missing.append(("the MIGraphX version", "--migraphx 2.15"))
+        missing.append(("the MIGraphX version", stated("migraphx", "2.15")))
     if flags["offload_copy"] is None or flags["fast_math"] is None:
         names = [name for name in ("offload_copy", "fast_math") if flags[name] is None]
-        flag_options = " and ".join(f"--{name}/--no-{name}" for name in names).replace("_", "-")
-        missing.append((" and ".join(names), f"--for CONSUMER, or {flag_options}"))
+        flag_options = " and ".join(f"{stated(name, True)} (or {stated(name, False)})" for name in names)
+        missing.append((" and ".join(names), f"{stated('consumer', 'CONSUMER')}, or {flag_options}"))
     found = [precision for precision in description.get("precisions") or () if precision != "fp32"]
     if options.precision is None and found:
         joined = "+".join(found)
         missing.append(
             (
                 f"the precision (the program computes in {joined})",
-                f"--precision {joined}, or --precision fp32 if none was requested for the compile",
+                f"{stated('precision', joined)}, or {stated('precision', 'fp32')} if the compile requested none",
             )
         )
     if missing:
@@ -331,13 +333,13 @@ def _require_rest(
 
 def _missing_hardware(description: Mapping[str, Any], arch: GfxArch | None) -> list[tuple[str, str]]:
     if arch is None:
-        return [("the GPU arch", "--arch gfx908:sramecc+:xnack-")]
+        return [("the GPU arch", stated("arch", "gfx908:sramecc+:xnack-"))]
     if program_evidence.archs_of(description):
         return []
     unknown = [name for name in target.FEATURES if target.capable(arch.base, name) and getattr(arch, name) is None]
     if not unknown:
         return []
-    return [(" and ".join(unknown), f"--arch {arch.base}" + "".join(f":{name}+" for name in unknown) + " (or -)")]
+    return [(" and ".join(unknown), stated("arch", arch.base + "".join(f":{name}+" for name in unknown)) + " (or -)")]
 
 
 def _inputs(options: RequestOptions, subject: ModelReference, description: Mapping[str, Any]) -> Inputs:

@@ -1,7 +1,11 @@
-"""Adds `X-Request-ID` to every reply, and makes it the id of the request (`mxr_registry.request_id`)."""
+"""Adds `X-Request-ID` to every reply, and makes it the id of the request (`mxr_registry.request_id`).
+
+From here on, errors name facts as fields of the API.
+"""
 
 from __future__ import annotations
 
+from mxr import facts
 from mxr_registry import request_id
 
 from .asgi import App, Message, Receive, Scope, Send
@@ -18,6 +22,7 @@ class RequestIds:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        facts.dialect.set(facts.HTTP)
         header = (request_id.HEADER, request_id.begin(scope["headers"]).encode())
 
         async def send_with_id(message: Message) -> None:

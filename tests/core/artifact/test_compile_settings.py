@@ -94,7 +94,7 @@ def test_the_error_says_why_and_what_is_meant() -> None:
         ("MIGRAPHX_PROBLEM_CACHE", "names files"),
         ("MIGRAPHX_GPU_HIP_FLAGS", "flags of the kernel compiler"),
         ("MIGRAPHX_TRACE_EVAL", "does not change the program"),
-        ("MIGRAPHX_GPU_OPTIONS", "--option NAME=VALUE"),
+        ("MIGRAPHX_GPU_OPTIONS", "write the options that it holds with --option"),
     ):
         with pytest.raises(UsageError, match=reason):
             check_env(((name, "1"),))

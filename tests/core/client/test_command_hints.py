@@ -36,7 +36,7 @@ def hint(kind: type[MxrError], **context: Any) -> str:
         (errors.ConflictError, {"amendable": True, "differences": []}, ["--amend"]),
         (errors.ConflictError, {"limit": 10_000}, ["mxr lock --unregister"]),
         (errors.MismatchError, {"files": ["a.mxr"], "differences": []}, ["mxr inspect"]),
-        (errors.NoSuchBlobError, {"missing": ["a"], "calibration": True}, ["--calibration FILE"]),
+        (errors.NoSuchBlobError, {"missing": ["a"], "calibration": True}, ["file of calibration data"]),
         (errors.NoWorkerError, {"needed": NEEDED}, ["mxr-worker run`", "--on-miss ask", "--allow patch"]),
         (errors.NoWorkerError, {"needed": NEEDED | {"form": "ort:B:1.22"}}, ["--python PATH-OF-THAT-INTERPRETER"]),
         (errors.NoWorkerError, {"needed": NEEDED | {"complete": False}}, ["--num-cu and --chiplets"]),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mxr.artifact.releases import ROCM_OF
 from mxr.errors import UsageError
+from mxr.facts import stated
 
 GENERATIONS = {
     "A": "ONNX Runtime 1.19 to 1.22: one literal path",
@@ -30,8 +31,6 @@ MAX_LIBRARY_BYTES = 256 * 1024 * 1024
 BUILT_WITH = {rocm: f"{migraphx}.0" for migraphx, rocm in ROCM_OF.items()}
 """The MIGraphX version of each ROCm release, for a provider whose library names only the folder of its ROCm. The entry
 for 7.2 is confirmed by the file names of the public wheel of 1.27.1."""
-
-_HINT = f"Use --ort GENERATION ({', '.join(GENERATIONS)}), or --ort PATH with the path of the provider's library."
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +62,11 @@ def choose_contract(runtime: str | None, provider: str | None = None) -> Contrac
     return replace(found, provider=provider or found.provider)
 
 
+def _hint() -> str:
+    given = f"{stated('ort', 'GENERATION')} ({', '.join(GENERATIONS)})"
+    return f"Use {given}, or {stated('ort', 'PATH')} with the path of the provider's library."
+
+
 def of_version(version: str) -> Contract:
     """The contract of an upstream release. Raises `UsageError` if builds of that version have different contracts."""
     major, minor = (int(part) for part in version.split(".")[:2])
@@ -72,7 +76,7 @@ def of_version(version: str) -> Contract:
         return Contract("B", version)
     raise UsageError(
         f"Builds of ONNX Runtime {version} use different file names, so its version does not determine them.",
-        hint=_HINT,
+        hint=_hint(),
     )
 
 
@@ -91,7 +95,7 @@ def installed() -> Contract:
                 if PLUGIN.fullmatch(library.name) and library.is_file():
                     found = of_library(library)
                     return replace(found, version=next(filter(None, map(_version_in, runtime)), None))
-    raise UsageError("No ONNX Runtime with a MIGraphX provider is installed in mxr's environment.", hint=_HINT)
+    raise UsageError("No ONNX Runtime with a MIGraphX provider is installed in mxr's environment.", hint=_hint())
 
 
 def _folders(package: str) -> list[Path]:
@@ -106,13 +110,13 @@ def of_library(library: Path) -> Contract:
     """The contract of a provider's library, determined from its strings. Raises `UsageError`."""
     try:
         if library.stat().st_size > MAX_LIBRARY_BYTES:
-            raise UsageError(f"{library} is too large to be a provider's library.", hint=_HINT)
+            raise UsageError(f"{library} is too large to be a provider's library.", hint=_hint())
         data = library.read_bytes()
     except OSError as problem:
-        raise UsageError(f"{library} cannot be read: {problem.strerror}.", hint=_HINT) from None
+        raise UsageError(f"{library} cannot be read: {problem.strerror}.", hint=_hint()) from None
     generation = _generation(data, library.name)
     if generation is None:
-        raise UsageError(f"{library} is not the library of a MIGraphX provider.", hint=_HINT)
+        raise UsageError(f"{library} is not the library of a MIGraphX provider.", hint=_hint())
     rocm = re.search(rb"/opt/rocm-([0-9]+\.[0-9]+)\.", data)
     provider = BUILT_WITH.get(rocm[1].decode()) if rocm else None
     notes = [f"{library.name} has generation {generation} ({GENERATIONS[generation]})"]

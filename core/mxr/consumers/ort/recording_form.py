@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import check_name
 from mxr.errors import UsageError
+from mxr.facts import stated
 from mxr.util.codec import refuse
 
 from .requirements import WHO, fit
@@ -93,7 +94,7 @@ def check_recording(key: Key, file_name: str | None) -> None:
         raise UsageError(
             f"Workers record for a given version of {WHO} of generation {' or '.join(BY_WORKERS)}, but this request is "
             f"for {'any version' if version == 'any' else version} of generation {generation}.",
-            hint="Give the version that will serve the model, --ort 1.27.1, or --ort PATH of its provider's library.",
+            hint=f"Give the version that will serve the model, {stated('ort', '1.27.1')}, or its provider's library.",
         )
     if key.precision not in PRECISIONS:
         raise UsageError(

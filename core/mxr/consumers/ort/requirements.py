@@ -5,6 +5,7 @@ from __future__ import annotations
 from mxr.artifact.key import Key
 from mxr.consumers.layout import refuse_dynamic
 from mxr.errors import UsageError
+from mxr.facts import stated
 
 WHO = "ONNX Runtime"
 
@@ -12,12 +13,11 @@ WHO = "ONNX Runtime"
 def fit(key: Key) -> None:
     """Raise `UsageError` for programs of the ref target, with offload_copy or fast_math, or with dynamic dims."""
     if key.kind != "gpu":
-        raise UsageError(f"{WHO}'s provider supports only GPU programs.", hint="Omit --kind ref.")
+        raise UsageError(f"{WHO}'s provider supports only GPU programs.", hint=f"Omit {stated('kind', 'ref')}.")
     for name, flag in (("offload_copy", key.offload_copy), ("fast_math", key.fast_math)):
         if flag:
-            option = name.replace("_", "-")
             raise UsageError(
                 f"{WHO}'s provider compiles with {name} off, and would load a program with {name} on all the same.",
-                hint=f"Omit --{option}: --for ort implies --no-{option}.",
+                hint=f"Omit {stated(name, True)}: {stated('consumer', 'ort')} implies {stated(name, False)}.",
             )
     refuse_dynamic(key, WHO)

@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
-from mxr.api import this_host
 from mxr.display import logs, streams
 from mxr.entry_point import run_program
 from mxr.errors import MxrError, UsageError
+from mxr.request.this_host import this_host
 
 from .command_options import print_error, read_values, settings_options
 from .config_command import config

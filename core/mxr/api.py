@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from mxr import facts
-from mxr.artifact.request_defaults import NO_DEFAULTS, RequestDefaults
+from mxr.artifact.request_defaults import RequestDefaults
 from mxr.artifact.target import DynamicDim, Inputs
 from mxr.cache.store import Cache
 from mxr.consumers.python import PYTHON
 from mxr.display.text import did_you_mean, printable
-from mxr.facts import BY_NAME, all_stated
-from mxr.request.builder import OptionArguments, PreparedPartialRequest, PreparedRequest, RequestOptions
-from mxr.request.defaults import apply_defaults, may_allow_rocm, of_project, of_settings
-from mxr.request.model import ModelReference
-from mxr.workflows.fetch import Connect, Fetched
+from mxr.facts import BY_NAME
+from mxr.request.builder import OptionArguments, RequestOptions
+from mxr.request.defaults import of_project, of_settings
+from mxr.request.this_host import this_host
+from mxr.workflows.fetch import Connect, Fetched, fetch_prepared
+from mxr.workflows.preparation import all_defaults, prepare
 
 from .errors import MxrError
-from .host_facts import Host, combine, read_recorded
-from .request import builder
+from .host_facts import Host
 from .request import model as models
 from .settings import Settings, load_settings
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from mxr.client.registry import Client
-    from mxr.workflows.completed_request import CompletedRequest
 
 
 P = ParamSpec("P")
@@ -98,16 +97,17 @@ def fetch(
     defaults = configured_defaults(os.fspath(model), settings)
     host = host_of_this_program(settings, wanted)
     with cache.staged_beside(output):
-        subject, completed = complete(wanted, os.fspath(model), cache, connect, host, defaults=defaults)
+        name = os.fspath(model)
+        subject, asked = prepare(wanted, name, cache, connect, host, defaults=defaults, takes_open=True)
         if output is None:
-            return warned(completed.fetch(cache, connect, refresh=refresh))
+            return warned(fetch_prepared(asked, cache, connect, refresh=refresh))
         from .install.installer import fetch_artifact, installer_for
         from .install.placement import Destination
 
         where = Destination(output, force=force, consumer_options=consumer_options or {})
-        found = warned(fetch_artifact(completed, subject, where, cache, connect, refresh=refresh))
-        installer = installer_for(completed.asked.consumer)
-        return replace(found, path=installer.deliver(found, cache, completed.asked, subject, where, connect).path)
+        found = warned(fetch_artifact(asked, subject, where, cache, connect, refresh=refresh))
+        installer = installer_for(asked.consumer)
+        return replace(found, path=installer.deliver(found, cache, asked, subject, where, connect).path)
 
 
 @library_call
@@ -210,124 +210,6 @@ def configured_defaults(model: str, settings: Settings) -> RequestDefaults:
     project = of_project(model, settings)
     _log_warnings(project.unused)
     return of_settings(settings).over(project.defaults)
-
-
-def all_defaults(
-    options: RequestOptions,
-    subject: ModelReference,
-    host: Host,
-    configured: RequestDefaults,
-    cache: Cache,
-    connect: Connect | None,
-) -> RequestDefaults:
-    """Return the configured defaults and, if they leave a fact of the request open, those of the registry's namespace.
-
-    Also if another release of ROCm could serve: a namespace can allow it.
-
-    Raises `UsageError` for contradictions.
-    """
-    completed, _ = apply_defaults(options, configured, subject, host)
-    partial = builder.gather(completed, subject, host, lambda _: None).partial
-    if partial.kind != "ref" and partial.arch is None:
-        return configured
-    if not partial.open_facts and not may_allow_rocm(completed, host):
-        return configured
-    from .workflows.namespace_defaults import find_namespace_defaults
-
-    return configured.over(find_namespace_defaults(cache, connect))
-
-
-def prepare(
-    options: RequestOptions,
-    model: str,
-    cache: Cache,
-    connect: Connect | None,
-    host: Host,
-    *,
-    defaults: RequestDefaults = NO_DEFAULTS,
-) -> tuple[ModelReference, PreparedRequest]:
-    """Return the model and the request for it. `defaults` fill what options and host leave open.
-
-    Raises `UsageError` for a missing fact; if the toolchain is unknown, the error lists those the registry has programs
-    for.
-    """
-    subject = models.find_model(model, cache, connect, follow_links=options.follow_links)
-    defaults = all_defaults(options, subject, host, defaults, cache, connect)
-    options, notes = apply_defaults(options, defaults, subject, host)
-    built = _ask(options, subject, host, connect)
-    return subject, replace(built, notes=(*notes, *built.notes))
-
-
-def _ask(options: RequestOptions, subject: ModelReference, host: Host, connect: Connect | None) -> PreparedRequest:
-    def toolchains(identity: str, arch: str | None) -> list[str]:
-        try:
-            found = connect().artifacts(model=identity, arch=arch, limit=1000).items if connect else ()
-        except MxrError:
-            return []
-        rows = {(each.key.rocm, each.key.migraphx) for each in found}
-        return sorted(
-            all_stated((name, version) for name, version in (("rocm", rocm), ("migraphx", migraphx)) if version)
-            for rocm, migraphx in rows
-        )
-
-    return builder.build_request(options, subject, host, toolchains)
-
-
-def complete(
-    options: RequestOptions,
-    model: str,
-    cache: Cache,
-    connect: Connect | None,
-    host: Host,
-    *,
-    takes_open: bool = True,
-    defaults: RequestDefaults = NO_DEFAULTS,
-) -> tuple[ModelReference, CompletedRequest]:
-    """Return the model and the complete request for it: facts that nobody tells come from the only program that fits.
-
-    `defaults` fill what options and host leave open, before anything is taken from a program.
-    `takes_open`: false for what records or compiles, which needs every fact. Raises `UsageError` and
-    `NoSuchArtifactError` as `completion.complete_request` does, and `UsageError` for an incomplete request that takes
-    nothing open.
-    """
-    from .workflows.completed_request import CompletedRequest
-
-    subject = models.find_model(model, cache, connect, follow_links=options.follow_links)
-    defaults = all_defaults(options, subject, host, defaults, cache, connect)
-    options, notes = apply_defaults(options, defaults, subject, host)
-    built = builder.gather(options, subject, host)
-    built = replace(built, notes=(*notes, *built.notes))
-    partial = built.partial
-    known_target = partial.kind == "ref" or partial.arch is not None
-    if takes_open and known_target and partial.open_facts and not options.exact and not _records(built):
-        from .workflows.completion import complete_request
-
-        return subject, complete_request(built, options, subject, cache, connect)
-    asked = _ask(options, subject, host, connect)
-    return subject, CompletedRequest(replace(asked, notes=(*notes, *asked.notes)))
-
-
-def _records(built: PreparedPartialRequest) -> bool:
-    """Whether the artifact of the consumer may be recorded: it is found by the whole request only."""
-    from .install.installer import installer_for
-
-    return built.consumer is not None and installer_for(built.consumer).record_folder is not None
-
-
-def this_host(settings: Settings, options: RequestOptions | None = None, *, whole_node: bool = False) -> Host:
-    """Return the facts of this host, overridden by the recorded host facts in `settings.host_file`, if any.
-
-    Skips the detection of facts that `options` give. A configured `host_file` must be readable in any case.
-    `whole_node`: include the GPUs of the node that this container cannot use.
-    """
-    recorded = read_recorded(settings.host_file) if settings.host_file else None
-    if options is not None and options.migraphx is not None and options.kind == "ref":
-        return Host()
-    from .host_facts import detect
-
-    toolchain = options is None or options.migraphx is None or options.rocm is None
-    local = detect(environ=os.environ, toolchain=toolchain, whole_node=whole_node)
-    return local if recorded is None else combine(recorded, local)
 
 
 def host_of_this_program(settings: Settings, options: RequestOptions) -> Host:

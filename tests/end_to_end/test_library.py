@@ -46,7 +46,7 @@ print(json.dumps([str(found.path), found.source, str(copy.path), copy.source, ne
 
 
 WARM = {
-    "mxr": "api entry_point errors",
+    "mxr": "entry_point errors facts",
     "mxr.artifact": "attributes compile_settings key limits manifest matching model_files model_hashing partial "
     "records releases request_defaults serving target timestamps",
     "mxr.cache": "folder partition policy store usage_log",
@@ -54,11 +54,11 @@ WARM = {
     "mxr.display": "redaction streams text",
     "mxr.host_facts": "facts features gpus kfd places rocminfo root toolchain visible",
     "mxr.onnxfile": "binding external file_types graph neighbours protobuf reader values weight_dims window",
-    "mxr.request": "builder defaults model",
+    "mxr.request": "builder defaults model this_host",
     "mxr.configuration": "client_variables config_file",
     "mxr.settings": "project tokens",
     "mxr.util": "codec disk frozen hashing",
-    "mxr.workflows": "completed_request fetch",
+    "mxr.workflows": "fetch preparation",
     "mxr_cli": "grouped_help main on_miss options output",
     "mxr_cli.commands": "fetch",
     "mxr_cli.fetching": "dispatch fetch_options ort_options program",

@@ -54,7 +54,7 @@ def config(session: Session, model: str | None, offline: bool) -> None:
 
 def _of_registry(session: Session, *, offline: bool) -> RequestDefaults:
     """The defaults of the registry; those that it told last, and a note, where it cannot be asked."""
-    from mxr.workflows.namespace_defaults import find_namespace_defaults
+    from mxr.workflows.preparation import find_namespace_defaults
 
     try:
         return find_namespace_defaults(session.cache(), session.connect(offline=offline))

@@ -22,7 +22,7 @@ from mxr_cli.output import echo, note, print_json
 @common
 def key(session: Session, options: RequestOptions, model: str, as_request: bool) -> None:
     """Show the key of a request for MODEL, its digest and the identity of the model, without fetching anything."""
-    from mxr.api import prepare
+    from mxr.workflows.preparation import prepare
 
     host, defaults = session.host(options), session.defaults(model)
     subject, asked = prepare(options, model, session.cache(), session.client, host, defaults=defaults)

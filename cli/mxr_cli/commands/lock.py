@@ -176,8 +176,8 @@ def _requests(
     session: Session, task: LockTask, options: RequestOptions, batches: tuple[int, ...]
 ) -> Iterator[LockRequest]:
     """The requests of all models and matrices. A matrix has its own options."""
-    from mxr.api import prepare
     from mxr.request import model as models
+    from mxr.workflows.preparation import prepare
 
     cache = session.cache()
     for model in task.models:
@@ -205,7 +205,7 @@ def _matrix_requests(session: Session, task: LockTask, matrix: Path, *, follow_l
     with annotate_errors(environment):
         for each in read_requests(session, matrix, environment, None, (), follow_links=follow_links):
             consumer = consumers.find_consumer(each.cell.options.consumer or consumers.DEFAULT.name)
-            yield LockRequest(each.cell.name, each.subject, PreparedRequest(each.request, consumer, ()))
+            yield LockRequest(each.cell.name, each.subject, PreparedRequest.of(each.request, consumer))
 
 
 def _incomplete(missing: list[tuple[LockRequest, NoSuchArtifactError]], found: int) -> NoSuchArtifactError:

@@ -172,7 +172,7 @@ def _check_layouts(
     connect = session.connect(offline=options.offline)
     found: dict[int, tuple[PreparedRequest, ModelReference, Destination]] = {}
     for index, entry in enumerate(lock.entries):
-        asked = PreparedRequest(entry.request, consumers.find_consumer(entry.consumer), ())
+        asked = PreparedRequest.of(entry.request, consumers.find_consumer(entry.consumer))
         if asked.consumer.name_file is not None:
             continue
         locked = entry.request.key.model

@@ -40,27 +40,27 @@ def fetch_program(session: Session, options: FetchOptions) -> dict[str, Any]:
 
 def obtain_program(session: Session, options: FetchOptions) -> ObtainedProgram:
     """Fetch one program, or the files recorded from its consumer, into the cache; compile it if `on_miss` says so."""
-    from mxr.api import complete
+    from mxr.workflows.fetch import fetch_prepared
+    from mxr.workflows.preparation import prepare
 
     assert options.model is not None
     cache, connect = session.cache(), session.connect(offline=options.offline)
     takes_open = session.takes_open and not options.on_miss.compiles
     host = session.host(options.request)
-    subject, completed = complete(
+    subject, asked = prepare(
         options.request, options.model, cache, connect, host, takes_open=takes_open, defaults=options.defaults
     )
-    asked = completed.asked
     for line in asked.notes:
         note(f"mxr: {line}")
-    if completed.command:
-        note(f"mxr: the complete command: {completed.command}{options.placing_words}")
+    if asked.command:
+        note(f"mxr: the complete command: {asked.command}{options.placing_words}")
     output = options.destination(asked.request.key)
-    fetch: Callable[..., Fetched] = completed.fetch
+    fetch: Callable[..., Fetched] = partial(fetch_prepared, asked)
     if output is not None or options.on_miss.compiles:
         from mxr.install.installer import fetch_artifact
 
         compile = partial(_compile, session, options, subject) if options.on_miss.compiles else None
-        fetch = partial(fetch_artifact, completed, subject, output, compile=compile)
+        fetch = partial(fetch_artifact, asked, subject, output, compile=compile)
     try:
         fetched = fetch(cache, connect, refresh=options.refresh, watch=transfer_progress("fetching"))
     except NoSuchArtifactError as error:

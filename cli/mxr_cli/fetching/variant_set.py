@@ -56,9 +56,9 @@ def _requests(
     session: Session, options: FetchOptions, lock: LockFile | None
 ) -> tuple[ModelReference, dict[int, PreparedRequest]]:
     """The model, and the request for each batch size, completed by the lock if there is one."""
-    from mxr.api import all_defaults, prepare
     from mxr.lockfiles import pins
     from mxr.request import model as models
+    from mxr.workflows.preparation import all_defaults, prepare
 
     assert options.model is not None
     cache, connect = session.cache(), session.connect(offline=options.offline)

@@ -79,6 +79,22 @@ class PartialRequest:
         constraints = self.constraints if self.arch is not None else replace(self.constraints, sramecc=None, xnack=None)
         Request(key, constraints)
 
+    @classmethod
+    def of(cls, request: Request) -> PartialRequest:
+        """Return a request that leaves nothing open as one that could."""
+        key = request.key
+        facts = {name: getattr(key, name) for name in (*FACTS, *FIXED)}
+        return cls(inputs=key.inputs, constraints=request.constraints, **facts)
+
+    @property
+    def determined(self) -> Request:
+        """The request with its key, if no fact is open. Raises `UsageError`."""
+        if self.open_facts:
+            raise UsageError(f"The request leaves open: {', '.join(self.open_facts)}.", hint="State all facts.")
+        facts: dict[str, Any] = {name: getattr(self, name) for name in (*FACTS, *FIXED)}
+        inputs = tuple((name, tuple(dim for dim in shape or () if dim is not None)) for name, shape in self.inputs)
+        return Request(Key(inputs=inputs, **facts), self.constraints)
+
     @property
     def open_facts(self) -> tuple[str, ...]:
         """The names of the open facts, as in the differences of keys: `migraphx`, `rocm`, `inputs.x`."""

@@ -10,9 +10,10 @@ from mxr.util.codec import encode, refuse
 from mxr.util.frozen import dataclass
 
 from . import limits, serving
-from .attributes import Attributes
+from .attributes import Attributes, RelatedKey
 from .key import Key
 from .manifest import Manifest, artifact_id, check_name
+from .matching import Candidate
 from .timestamps import Timestamp
 
 
@@ -104,6 +105,11 @@ class Artifact:
     def answers_requests(self) -> bool:
         """True if the rule of its namespace lets it answer requests; by its id, it is served in any case."""
         return serving.allows(self.serve, self.origin, promoted=self.promoted_at is not None)
+
+    def candidate(self, related: RelatedKey | None = None) -> Candidate:
+        """Return it as a candidate for a request: for its own key, or for one that it can serve, too."""
+        promoted, order = self.promoted_at or 0, round(self.published_at * 1000)
+        return Candidate(self.id, self.attributes, promoted, order, related, self.origin, self.found)
 
     @property
     def claimed(self) -> tuple[str, ...]:

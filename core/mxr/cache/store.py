@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from mxr.artifact.attributes import Request
 from mxr.artifact.manifest import File
-from mxr.artifact.matching import Candidate, choose_candidate
+from mxr.artifact.matching import choose_candidate
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.records import Artifact, Model
 from mxr.artifact.serving import ANY
@@ -271,17 +271,7 @@ class Cache:
                 artifact = record.artifact
                 if record.gone is None and artifact.answers_requests and artifact.id not in held:
                     held[artifact.id] = record
-                    candidates.append(
-                        Candidate(
-                            artifact.id,
-                            artifact.attributes,
-                            artifact.promoted_at or 0,
-                            round(artifact.published_at * 1000),
-                            related,
-                            artifact.origin,
-                            artifact.found,
-                        )
-                    )
+                    candidates.append(artifact.candidate(related))
         found = choose_candidate(request.constraints, candidates, serve=ANY)
         if not found:
             return None

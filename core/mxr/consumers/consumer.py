@@ -23,7 +23,8 @@ class Consumer:
 
     `fit` raises `UsageError` for a key that it cannot use, before anything is downloaded. `tell(path, key)` are the
     settings for one plain file. `needs_model`: the layout needs facts that only the ONNX file has. `tree` shows the
-    layout in one line. `batch`: the only batch size that it can load, None if it loads any.
+    layout in one line. `batch`: the only batch size that it can load, None if it loads any. `records`:
+    artifacts can be files that it wrote itself, which only a request that leaves nothing open finds.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Consumer:
     needs_model: bool = False
     tree: str = ""
     batch: int | None = None
+    records: bool = False
 
     @property
     def page(self) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mxr.artifact.key import Key
 from mxr.cache.store import Cache
@@ -21,13 +20,10 @@ from mxr.errors import NoSuchArtifactError
 from mxr.request.builder import PreparedRequest
 from mxr.request.model import ModelReference
 from mxr.util.frozen import dataclass
-from mxr.workflows.fetch import Connect, Fetched, Watch, unwatched
+from mxr.workflows.fetch import Connect, Fetched, Watch, fetch_prepared, unwatched
 
 from . import placement
 from .placement import Destination, Placement
-
-if TYPE_CHECKING:
-    from mxr.workflows.completed_request import CompletedRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +139,7 @@ def installers_with_records() -> Iterator[Installer]:
 
 
 def fetch_artifact(
-    completed: CompletedRequest,
+    asked: PreparedRequest,
     subject: ModelReference,
     output: Destination | None,
     cache: Cache,
@@ -156,9 +152,8 @@ def fetch_artifact(
     """Fetch into the cache what is to be placed at `output`: the recorded artifact of its consumer, else the program.
 
     `compile` makes what the registry lacks; without it, a miss is an error. Raises `UsageError` for an output that
-    cannot be written, before anything is downloaded, and what `CompletedRequest.fetch` raises.
+    cannot be written, before anything is downloaded, and what `fetch_prepared` raises.
     """
-    asked = completed.asked
     if output is not None:
         installer = installer_for(asked.consumer)
         installer.check(asked, subject, output, offline=connect is None)
@@ -169,7 +164,7 @@ def fetch_artifact(
             return compile(recording.request, recording)
         installer.check_unrecorded(asked, subject, output)
     try:
-        return completed.fetch(cache, connect, refresh=refresh, watch=watch)
+        return fetch_prepared(asked, cache, connect, refresh=refresh, watch=watch)
     except NoSuchArtifactError:
         if compile is None:
             raise

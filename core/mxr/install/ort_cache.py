@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from mxr.artifact.attributes import Attributes, Request
+from mxr.artifact.attributes import Attributes
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import File, Manifest
 from mxr.artifact.target import FEATURES, capable
@@ -268,8 +268,7 @@ def _recorded_request(
     """The same request for the recorded set, and the file name of the model in it. Raises `UsageError`."""
     options = OrtSessionOptions.read(output.consumer_options)
     name = _file_name(subject, options, output.name)
-    key = replace(asked.request.key, form=form_of(options.contract(), name, options.level))
-    return replace(asked, request=Request(key, asked.request.constraints)), name
+    return asked.with_form(form_of(options.contract(), name, options.level)), name
 
 
 def _place_recorded(

@@ -14,7 +14,7 @@ from mxr import consumers
 from mxr.artifact.attributes import RelatedKey, Request
 from mxr.artifact.candidates import DIVIDING, Choice
 from mxr.artifact.key import MODEL, Key
-from mxr.artifact.matching import Candidate, choose_candidate
+from mxr.artifact.matching import choose_candidate
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.records import Artifact
 from mxr.artifact.serving import ANY
@@ -128,13 +128,11 @@ def build_locked_request(
     exact request leaves nothing open.
     """
     built = builder.gather(options, subject, host)
-    partial = built.partial
+    partial = built.known
     if recorded is not None and lock.entries_admitted(replace(partial, form=recorded)):
         partial = replace(partial, form=recorded)
     if options.exact or not partial.open_facts:
-        asked = builder.build_request(options, subject, host)
-        key = replace(asked.request.key, form=partial.form)
-        return replace(asked, request=replace(asked.request, key=key))
+        return builder.build_request(options, subject, host).with_form(partial.form)
     entries = lock.entries_admitted(partial)
     if not entries:
         raise _not_locked_error(lock, partial)
@@ -150,9 +148,10 @@ def build_locked_request(
         )
     (entry,) = keys.values()
     taken = " ".join(word for words in rows[0].values() for word in words)
-    consumer = built.consumer or consumers.find_consumer(entry.consumer)
+    consumer = built.named or consumers.find_consumer(entry.consumer)
     note = f"taken from the only entry of the lock that fits: {taken}"
-    return PreparedRequest(partial.completed(entry.request.key), consumer, (*built.notes, note))
+    known = PartialRequest.of(partial.completed(entry.request.key))
+    return PreparedRequest(known, consumer, (*built.notes, note))
 
 
 def _choice(entry: LockEntry) -> Choice:
@@ -181,17 +180,7 @@ def fetch_entry(entry: LockEntry, cache: Cache, connect: Connect | None, *, watc
 
 def _index_of_best(request: Request, artifacts: list[Artifact]) -> int:
     """The index of the artifact that a registry with only these artifacts would choose."""
-    rows = [
-        Candidate(
-            each.id,
-            each.attributes,
-            order=round(each.published_at * 1000),
-            related=RelatedKey(request.key, each.key),
-            origin=each.origin,
-            found=each.found,
-        )
-        for each in artifacts
-    ]
+    rows = [each.candidate(RelatedKey(request.key, each.key)) for each in artifacts]
     found = choose_candidate(request.constraints, rows, serve=ANY)
     return rows.index(found[0]) if found else 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypedDict
@@ -12,7 +13,6 @@ from mxr import consumers
 from mxr.artifact import target
 from mxr.artifact.attributes import Constraints, Request
 from mxr.artifact.compile_settings import VARIABLES, unread
-from mxr.artifact.key import Key
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.releases import pair_warnings, refuse_rocm_number
 from mxr.artifact.target import GfxArch, Inputs
@@ -88,20 +88,38 @@ class OptionArguments(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """A request, its consumer, and notes about where its facts come from."""
+    """What is known of a request.
 
-    request: Request
-    consumer: Consumer
+    `known`: the facts. `named`: the consumer, if somebody named one. `notes`: where the facts come from. `assumed`: the
+    facts that were taken from the only program that fits, by name; `command` states them and leaves nothing open.
+    `found`: the `LookupResult` for it, where the cache completed it because the registry could not be asked.
+    """
+
+    known: PartialRequest
+    named: Consumer | None = None
     notes: tuple[str, ...] = ()
+    assumed: Mapping[str, Any] = field(default_factory=dict)
+    command: str = ""
+    found: Any = None
 
+    @classmethod
+    def of(cls, request: Request, consumer: Consumer) -> PreparedRequest:
+        """Return a request that leaves nothing open, for a consumer."""
+        return cls(PartialRequest.of(request), consumer)
 
-@dataclass(frozen=True, slots=True)
-class PreparedPartialRequest:
-    """What is known of a request, its consumer if one was named, and notes about where the facts come from."""
+    @cached_property
+    def request(self) -> Request:
+        """The request with its key. Raises `UsageError` if a fact is open."""
+        return self.known.determined
 
-    partial: PartialRequest
-    consumer: Consumer | None = None
-    notes: tuple[str, ...] = ()
+    @property
+    def consumer(self) -> Consumer:
+        """The consumer, or the default one."""
+        return self.named or consumers.DEFAULT
+
+    def with_form(self, form: str) -> PreparedRequest:
+        """Return the same request for artifacts of another form."""
+        return replace(self, known=replace(self.known, form=form))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,35 +153,17 @@ def build_request(
     `sha256_of` hashes calibration data; a caller that builds many requests can pass a function with a cache.
     """
     built = gather(options, subject, host, sha256_of)
-    partial = built.partial
-    missing = _missing(partial, options, subject, host, toolchains)
+    missing = _missing(built.known, options, subject, host, toolchains)
     if missing is not None:
         raise missing
-    notes = list(built.notes)
-    consumer = built.consumer or consumers.DEFAULT
-    flags = choose_flags(options, consumer)
-    if built.consumer is None and None in (options.offload_copy, options.fast_math):
-        notes.append(
-            f"no {stated('consumer')} given, using {consumer.name} (offload_copy {_on(flags[0])}, fast_math "
-            f"{_on(flags[1])})"
-        )
-    key = Key(
-        model=partial.model,
-        kind=partial.kind or "gpu",
-        vendor=partial.vendor,
-        arch=partial.arch,
-        migraphx=partial.migraphx or "",
-        rocm=partial.rocm,
-        inputs=subject.bind(options.batch, options.inputs),
-        form=partial.form,
-        precision=partial.precision,
-        calibration=partial.calibration,
-        offload_copy=flags[0],
-        fast_math=flags[1],
-        env=partial.env,
-        options=partial.options,
-    )
-    return PreparedRequest(Request(key, partial.constraints), consumer, tuple(notes))
+    flags = choose_flags(options, built.consumer)
+    notes = built.notes
+    if built.named is None and None in (options.offload_copy, options.fast_math):
+        how = f"offload_copy {_on(flags[0])}, fast_math {_on(flags[1])}"
+        notes += (f"no {stated('consumer')} given, using {built.consumer.name} ({how})",)
+    inputs = subject.bind(options.batch, options.inputs)
+    known = replace(built.known, inputs=inputs, offload_copy=flags[0], fast_math=flags[1])
+    return replace(built, known=known, notes=notes)
 
 
 def gather(
@@ -171,7 +171,7 @@ def gather(
     subject: ModelReference,
     host: Host,
     sha256_of: Callable[[Path | None], str | None] | None = None,
-) -> PreparedPartialRequest:
+) -> PreparedRequest:
     """Gather what options and host tell of a request, and leaves the rest open.
 
     Raises `UsageError` for contradictions.
@@ -213,7 +213,7 @@ def gather(
         f"{symbol} has several sizes: the dims of each input are taken by its name"
         for symbol in subject.differing_symbols(options.inputs)
     ]
-    return PreparedPartialRequest(partial, consumer, (*notes, *_doubts(options, partial)))
+    return PreparedRequest(partial, consumer, (*notes, *_doubts(options, partial)))
 
 
 def _doubts(options: RequestOptions, partial: PartialRequest) -> Iterator[str]:

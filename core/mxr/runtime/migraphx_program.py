@@ -14,6 +14,7 @@ from mxr.display.text import counted, shell_quoted
 from mxr.errors import DamagedError, MismatchError, MxrError, TemporaryError, UsageError
 from mxr.request import compatibility as checks
 from mxr.request.builder import RequestOptions, choose_hardware, choose_toolchain
+from mxr.request.this_host import this_host
 from mxr.settings import Settings
 from mxr.workflows.fetch import Fetched
 
@@ -84,7 +85,7 @@ def _options_of_device(device_id: int, settings: Settings, options: OptionArgume
     """
     if options.get("arch") is not None:
         return {}
-    targets = api.this_host(settings).targets
+    targets = this_host(settings).targets
     if not 0 <= device_id < len(targets):
         raise UsageError(
             f"There is no device {device_id}: this process sees {counted(len(targets), 'GPU')}.",
@@ -150,7 +151,7 @@ def _check(found: Fetched, settings: Settings, options: RequestOptions) -> None:
     """Compare the file with this host, as `mxr check` does. Raises `MismatchError`."""
     from mxr.program import describe_file
 
-    host = api.this_host(settings, options)
+    host = this_host(settings, options)
     hardware, toolchain = choose_hardware(options, host, [])
     description = describe_file(found.path).to_json()
     rows = [

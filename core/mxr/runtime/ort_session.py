@@ -16,8 +16,6 @@ from mxr.api import (
     library_call,
     library_settings,
     make_options,
-    prepare,
-    this_host,
     warned,
 )
 from mxr.artifact.target import DynamicDim
@@ -29,8 +27,9 @@ from mxr.display.text import shell_quoted
 from mxr.errors import MismatchError, UsageError
 from mxr.install.installer import fetch_artifact, installer_for
 from mxr.install.placement import Destination
+from mxr.request.this_host import this_host
 from mxr.settings import Settings
-from mxr.workflows.completed_request import CompletedRequest
+from mxr.workflows.preparation import prepare
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -84,7 +83,7 @@ def ort_session(
         )
     output = Destination(f"{folder or cache.folder.base / 'ort'}/", consumer_options=consumer_options)
     with cache.staged_beside(folder):
-        found = warned(fetch_artifact(CompletedRequest(asked), subject, output, cache, connect))
+        found = warned(fetch_artifact(asked, subject, output, cache, connect))
         home = installer_for(asked.consumer).deliver(found, cache, asked, subject, output, connect).path
     given = {**provider_options(str(home), _precisions(asked.request.key.precision)), **(provider or {})}
     return open_session(subject.path, home, given, session_options)

@@ -10,11 +10,11 @@ What is never open (`mxr.artifact.partial`) is never assumed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from mxr import consumers
 from mxr.artifact.candidates import choices, facts_of, varying
 from mxr.artifact.key import value_text
-from mxr.artifact.matching import Candidate, Match
+from mxr.artifact.matching import Match
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.serving import ANY
 from mxr.artifact.target import FEATURES
@@ -23,12 +23,11 @@ from mxr.display.text import counted, shell_quoted
 from mxr.errors import DamagedError, MxrError, NoSuchArtifactError, TemporaryError, UnreachableError, UsageError
 from mxr.facts import BY_NAME, FACTS, FLAG, NAMES, SHAPES, stated
 from mxr.protocol.artifacts import Candidates
-from mxr.request.builder import PreparedPartialRequest, PreparedRequest, RequestOptions
+from mxr.request.builder import PreparedRequest, RequestOptions
 from mxr.request.choices import distinguishing, options_of, request_words
 from mxr.request.model import ModelReference
 
 from . import fetch as fetch_workflow
-from .completed_request import CompletedRequest
 from .fetch import Connect, LookupResult, what_cache_lacks
 
 MAX_LISTED = 50
@@ -39,33 +38,33 @@ REPEATED = tuple(fact.flag for fact in FACTS if fact.kind in (NAMES, SHAPES))
 
 
 def complete_request(
-    built: PreparedPartialRequest,
+    built: PreparedRequest,
     options: RequestOptions,
     subject: ModelReference,
     cache: Cache,
     connect: Connect | None,
-) -> CompletedRequest:
+) -> PreparedRequest:
     """Complete a request by the only program that it can mean. Without `connect` (offline), the cache decides.
 
     Raises `UsageError` if there are several, `NoSuchArtifactError` if there is none, `UnreachableError` if the registry
     is away and the cache has none either.
     """
-    listed, records, problem = _list_candidates(built.partial, cache, connect, subject, options)
+    listed, records, problem = _list_candidates(built.known, cache, connect, subject, options)
     if listed.total > 1:
-        raise _several_error(built.partial, options, subject, listed)
+        raise _several_error(built.known, options, subject, listed)
     choice = listed.candidates[0]
-    consumer = built.consumer or consumers.DEFAULT
-    asked = PreparedRequest(choice.request(built.partial), consumer, built.notes)
-    opened = set(built.partial.open_facts)
+    request = choice.request(built.known)
+    opened = set(built.known.open_facts)
     assumed = {name: value for name, value in facts_of(choice).items() if name in opened and value is not None}
-    words = options_of(built.partial, choice, options, subject)
+    words = options_of(built.known, choice, options, subject)
     command = _command(options, subject, [word for row in words.values() for word in row])
+    asked = replace(built, known=PartialRequest.of(request), assumed=assumed, command=command)
     if choice.id not in records:
-        return CompletedRequest(asked, assumed, command)
+        return asked
     record = records[choice.id]
-    answer = fetch_workflow.check_match(asked.request, record.artifact, "The cached program")
+    answer = fetch_workflow.check_match(request, record.artifact, "The cached program")
     warnings = () if problem is None else fetch_workflow.stale_warnings(record, problem)
-    return CompletedRequest(asked, assumed, command, LookupResult(answer, warnings=warnings))
+    return replace(asked, found=LookupResult(answer, warnings=warnings))
 
 
 def _list_candidates(
@@ -130,15 +129,9 @@ def _cached_programs(partial: PartialRequest, cache: Cache) -> Iterator[CachedAr
 
 
 def _cached_candidates(partial: PartialRequest, records: Mapping[str, CachedArtifact]) -> Candidates | None:
-    rows = [(record.artifact.key, _candidate(record)) for record in records.values()]
+    rows = [(record.artifact.key, record.artifact.candidate()) for record in records.values()]
     found = choices(partial, rows, serve=ANY)
     return Candidates(tuple(found[:MAX_LISTED]), len(found), varies=varying(found)) if found else None
-
-
-def _candidate(record: CachedArtifact) -> Candidate:
-    artifact = record.artifact
-    promoted, order = artifact.promoted_at or 0, round(artifact.published_at * 1000)
-    return Candidate(artifact.id, artifact.attributes, promoted, order, None, artifact.origin, artifact.found)
 
 
 def _several_error(

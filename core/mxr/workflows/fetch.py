@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mxr.artifact.attributes import RelatedKey, Request
 from mxr.artifact.key import value_text
 from mxr.artifact.manifest import File, Manifest
-from mxr.artifact.matching import Candidate, Match, Verdict, judge
+from mxr.artifact.matching import Match, Verdict, judge
 from mxr.artifact.records import Artifact
 from mxr.artifact.serving import DESCRIPTIONS
 from mxr.artifact.target import Inputs
@@ -30,6 +31,7 @@ from mxr.errors import (
     UnreachableError,
 )
 from mxr.facts import stated
+from mxr.request.builder import PreparedRequest
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import remember_written
 
@@ -121,6 +123,34 @@ def fetch(
     `DamagedError` if the answer or the downloaded bytes are wrong.
     """
     return download_found(request, lookup(request, cache, connect, refresh=refresh), cache, watch=watch)
+
+
+def fetch_prepared(
+    asked: PreparedRequest, cache: Cache, connect: Connect | None, *, refresh: bool = False, watch: Watch = unwatched
+) -> Fetched:
+    """Fetch the program of a prepared request. Its match tells what was assumed. Raises as `fetch` does.
+
+    Where there is none for exactly the requested shapes, one that takes them and larger ones serves.
+    """
+    request = asked.request
+    if asked.found is not None:
+        fetched = download_found(request, asked.found, cache, watch=watch)
+    else:
+        try:
+            fetched = fetch(request, cache, connect, refresh=refresh, watch=watch)
+        except NoSuchArtifactError:
+            if connect is None or request.key.vendor != "hygon":
+                raise
+            from .larger_shapes import find_larger
+
+            client = connect()
+            larger = find_larger(request, client)
+            if larger is None:
+                raise
+            fetched = fetch(larger.request, cache, lambda: client, watch=watch)
+            fetched = replace(fetched, warnings=(*fetched.warnings, larger.why), reshape=request.key.inputs)
+    match = Match(fetched.match.relaxed, {**fetched.match.assumed, **asked.assumed})
+    return replace(fetched, answer=replace(fetched.answer, match=match))
 
 
 def lookup(request: Request, cache: Cache, connect: Connect | None, *, refresh: bool = False) -> LookupResult:
@@ -353,7 +383,7 @@ def describe_inexact_match(request: Request, answer: Answer) -> str:
 
 def _judge(request: Request, artifact: Artifact) -> Verdict:
     related = RelatedKey(request.key, artifact.key)
-    return judge(request.constraints, Candidate(artifact.id, artifact.attributes, related=related))
+    return judge(request.constraints, artifact.candidate(related))
 
 
 def check_answer(request: Request, answer: Answer) -> None:

@@ -42,6 +42,8 @@ def find_larger(request: Request, client: Client) -> LargerRequest | None:
 
     Raises `UnreachableError` and `DamagedError`.
     """
+    if not can_be_larger(request):
+        return None
     key = request.key
     opened = tuple((name, None) for name, _ in key.inputs)
     same = {name: getattr(key, name) for name in ("kind", "vendor", "arch", "migraphx", "rocm", "form", "precision")}

@@ -69,7 +69,7 @@ def fetch(
     held(cache, data)
     made = delivery(Path("/"), key, data)
     fetched = Fetched(cache.file_path(made.program), "cache", Answer(made.artifact, Match()))
-    asked = PreparedRequest(Request(key), PYTHON, ())
+    asked = PreparedRequest.of(Request(key), PYTHON)
     return place_artifact(fetched, cache, asked, model, Destination(str(where), **how)).path
 
 
@@ -379,7 +379,7 @@ def test_a_set_replaces_neither_another_set_nor_strangers(
         fetched = {8: Fetched(cache.file_path(made.program), "cache", Answer(made.artifact, Match()))}
         subject = replace(model, model=key.model)
         variant_set.place_set(
-            fetched, {8: PreparedRequest(Request(key), PYTHON, ())}, subject, str(folder), cache, force=force
+            fetched, {8: PreparedRequest.of(Request(key), PYTHON)}, subject, str(folder), cache, force=force
         )
 
     folder.mkdir()

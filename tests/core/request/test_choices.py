@@ -23,7 +23,7 @@ KEY = Key(model=MODEL, kind="gpu", arch="gfx908", rocm="7.2", migraphx="2.15", i
 
 
 def words(choice: Choice, options: RequestOptions, subject: ModelReference = FIXED) -> str:
-    partial = gather(options, subject, Host()).partial
+    partial = gather(options, subject, Host()).known
     assert partial.admits(choice.key)
     rows = options_of(partial, choice, options, subject)
     return " ".join(word for row in rows.values() for word in row)
@@ -62,7 +62,7 @@ def test_dims_are_a_batch_where_that_says_all() -> None:
 
 def test_rows_show_what_differs() -> None:
     options = RequestOptions(arch="gfx908", consumer="python")
-    partial = gather(options, FIXED, Host()).partial
+    partial = gather(options, FIXED, Host()).known
     keys = [
         replace(KEY, migraphx=version, inputs=(("x", (size, 3)),)) for version in ("2.14", "2.15") for size in (1, 4)
     ]

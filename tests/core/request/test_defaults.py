@@ -107,7 +107,7 @@ def test_dims_are_for_inputs_of_their_name() -> None:
     assert applied(dims, batch=2).inputs == (("x", (2, 5)),)
     assert applied(dims, batch=2, inputs=(("x", (2, 9)),)).inputs == (("x", (2, 9)),)
     assert applied(dims, model=subject(("z", (1, 2)))).inputs == ()
-    assert gather(applied(dims, batch=2), subject(), BARE).partial.inputs == (("x", (2, 5)),)
+    assert gather(applied(dims, batch=2), subject(), BARE).known.inputs == (("x", (2, 5)),)
 
 
 @pytest.mark.parametrize("dims", [["N"], ["N", 5, 1], [3, 5]])

@@ -17,17 +17,17 @@ from mxr.errors import DamagedError, MxrError, NoSuchArtifactError
 from mxr.host_facts import Host
 from mxr.onnxfile import OnnxInput, OnnxModel
 from mxr.protocol.artifacts import Candidates, message_document
-from mxr.request.builder import RequestOptions, gather
+from mxr.request.builder import PreparedRequest, RequestOptions, gather
 from mxr.request.model import ModelReference
-from mxr.workflows.completed_request import CompletedRequest
 from mxr.workflows.completion import complete_request
+from mxr.workflows.fetch import fetch_prepared
 
 SUBJECT = ModelReference(MODEL, OnnxModel(Path("m.onnx"), 0, (OnnxInput("x", "float32", ("N", 3)),), (), (), 17, 8, ""))
 KEY = Key(model=MODEL, kind="gpu", arch="gfx908", migraphx="2.15", rocm="7.2", inputs=(("x", (8, 3)),))
 OPTIONS = RequestOptions(arch="gfx908", batch=8)
 
 
-def completed(cache: Cache, reply: Any) -> CompletedRequest:
+def completed(cache: Cache, reply: Any) -> PreparedRequest:
     built = gather(OPTIONS, SUBJECT, Host())
     with lying_registry(reply) as client:
         return complete_request(built, OPTIONS, SUBJECT, cache, lambda: client)
@@ -45,7 +45,7 @@ def cache(tmp_path: Path) -> Cache:
 
 def test_one_candidate_completes_the_request(cache: Cache) -> None:
     found = completed(cache, listed(KEY))
-    assert found.asked.request.key == KEY
+    assert found.request.key == KEY
     assert found.assumed == {"migraphx": "2.15", "rocm": "7.2", "offload_copy": True, "fast_math": True}
     assert found.command.endswith("--arch gfx908 --batch 8 --rocm 7.2 --migraphx 2.15 --offload-copy --fast-math")
 
@@ -76,4 +76,4 @@ def test_a_candidate_that_disappears_is_a_miss(cache: Cache) -> None:
     found = completed(cache, listed(KEY))
     gone = NoSuchArtifactError("gone", hint="").to_json()
     with lying_registry(gone, status=404) as client, pytest.raises(NoSuchArtifactError, match="gone"):
-        found.fetch(cache, lambda: client)
+        fetch_prepared(found, cache, lambda: client)

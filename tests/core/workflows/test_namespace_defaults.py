@@ -13,7 +13,8 @@ from mxr.cache.store import Cache, CachePolicy
 from mxr.client.registry import Client
 from mxr.errors import MxrError, UnreachableError
 from mxr.settings import Settings
-from mxr.workflows.namespace_defaults import SOURCE, find_namespace_defaults
+from mxr.workflows.preparation import REGISTRY_DEFAULTS as SOURCE
+from mxr.workflows.preparation import find_namespace_defaults
 
 TOLD = {"rocm": "7.2", "migraphx": None, "consumer": "triton", "batch": 8}
 FOUND = RequestDefaults.of({"rocm": "7.2", "consumer": "triton", "batch": 8}, SOURCE)

@@ -8,7 +8,6 @@ import threading
 from hashlib import sha256
 from pathlib import Path
 
-from mxr.api import prepare
 from mxr.cache.store import Cache
 from mxr.client.registry import Client
 from mxr.host_facts import Host
@@ -17,6 +16,7 @@ from mxr.request.builder import RequestOptions
 from mxr.settings import load_settings
 from mxr.workflows import compile as compile_workflow
 from mxr.workflows import fetch as fetch_workflow
+from mxr.workflows.preparation import prepare
 
 
 def fetch(model: str, folder: Path) -> str:

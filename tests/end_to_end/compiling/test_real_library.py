@@ -21,7 +21,6 @@ from compiler_workers.graphs import GRAPHS
 from end_to_end.stack import Host, Registry, real_environ
 
 from mxr import host_facts as hosts
-from mxr.api import prepare
 from mxr.artifact.target import DynamicDim
 from mxr.cache.store import Cache
 from mxr.client.registry import Client
@@ -31,6 +30,7 @@ from mxr.request.builder import RequestOptions
 from mxr.settings import load_settings
 from mxr.workflows import compile as compile_workflow
 from mxr.workflows import fetch as fetch_workflow
+from mxr.workflows.preparation import prepare
 
 from .conftest import Worker
 

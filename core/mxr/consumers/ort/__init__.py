@@ -37,4 +37,5 @@ ORT = Consumer(
     fit=fit,
     lay_out=lay_out,
     tree="<stem>-<digest>/<version>-<graph>-<arch>-<shape>.mxr",
+    records=True,
 )

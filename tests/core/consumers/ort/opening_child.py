@@ -8,7 +8,6 @@ from hashlib import sha256
 from pathlib import Path
 
 import mxr
-from mxr.api import prepare
 from mxr.artifact.attributes import Attributes
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.matching import Match
@@ -17,6 +16,7 @@ from mxr.artifact.timestamps import Timestamp
 from mxr.cache.store import Answer, Cache
 from mxr.host_facts import Host
 from mxr.settings import load_settings
+from mxr.workflows.preparation import prepare
 
 task = json.load(sys.stdin)
 settings = load_settings({"MXR_CACHE_DIR": task["cache"]})

@@ -1,0 +1,127 @@
+"""Prepares a request: from options, the facts of the host and all defaults, and from the only program that fits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mxr.artifact.request_defaults import NO_DEFAULTS, RequestDefaults
+from mxr.cache.store import Cache
+from mxr.errors import MxrError, TemporaryError, UnreachableError
+from mxr.facts import all_stated
+from mxr.host_facts import Host
+from mxr.request import builder
+from mxr.request import model as models
+from mxr.request.builder import PreparedRequest, RequestOptions
+from mxr.request.defaults import apply_defaults, may_allow_rocm
+from mxr.request.model import ModelReference
+from mxr.util import codec
+
+from .fetch import Connect
+
+REGISTRY_DEFAULTS = "the registry's defaults"
+
+PATIENCE = 3.0
+"""Seconds without an answer after which a request does without newer defaults."""
+
+
+def prepare(
+    options: RequestOptions,
+    model: str,
+    cache: Cache,
+    connect: Connect | None,
+    host: Host,
+    *,
+    defaults: RequestDefaults = NO_DEFAULTS,
+    takes_open: bool = False,
+) -> tuple[ModelReference, PreparedRequest]:
+    """Return the model and the request for it. `defaults` fill what options and host leave open.
+
+    `takes_open`: what is then still open comes from the only program that fits. What records or compiles needs every
+    fact. Raises `UsageError` for a missing fact, with the toolchains for which the registry has programs; and as
+    `completion.complete_request` does.
+    """
+    subject = models.find_model(model, cache, connect, follow_links=options.follow_links)
+    defaults = all_defaults(options, subject, host, defaults, cache, connect)
+    options, notes = apply_defaults(options, defaults, subject, host)
+    if takes_open and not options.exact:
+        built = builder.gather(options, subject, host)
+        known, records = built.known, built.named is not None and built.named.records
+        if known.open_facts and not records and (known.kind == "ref" or known.arch is not None):
+            from .completion import complete_request
+
+            built = replace(built, notes=(*notes, *built.notes))
+            return subject, complete_request(built, options, subject, cache, connect)
+    asked = _ask(options, subject, host, connect)
+    return subject, replace(asked, notes=(*notes, *asked.notes))
+
+
+def _ask(options: RequestOptions, subject: ModelReference, host: Host, connect: Connect | None) -> PreparedRequest:
+    def toolchains(identity: str, arch: str | None) -> list[str]:
+        try:
+            found = connect().artifacts(model=identity, arch=arch, limit=1000).items if connect else ()
+        except MxrError:
+            return []
+        rows = {(each.key.rocm, each.key.migraphx) for each in found}
+        return sorted(
+            all_stated((name, version) for name, version in (("rocm", rocm), ("migraphx", migraphx)) if version)
+            for rocm, migraphx in rows
+        )
+
+    return builder.build_request(options, subject, host, toolchains)
+
+
+def all_defaults(
+    options: RequestOptions,
+    subject: ModelReference,
+    host: Host,
+    configured: RequestDefaults,
+    cache: Cache,
+    connect: Connect | None,
+) -> RequestDefaults:
+    """Return the configured defaults and, if they leave a fact of the request open, those of the registry's namespace.
+
+    Also if another release of ROCm could serve: a namespace can allow it.
+
+    Raises `UsageError` for contradictions.
+    """
+    completed, _ = apply_defaults(options, configured, subject, host)
+    partial = builder.gather(completed, subject, host, lambda _: None).known
+    if partial.kind != "ref" and partial.arch is None:
+        return configured
+    if not partial.open_facts and not may_allow_rocm(completed, host):
+        return configured
+    return configured.over(find_namespace_defaults(cache, connect))
+
+
+def find_namespace_defaults(cache: Cache, connect: Connect | None) -> RequestDefaults:
+    """Return the request defaults of the registry's namespace: asked for once in `max_age`, otherwise from the cache.
+
+    Without `connect` (offline), or where the registry is away, those that it told last count, whatever their age.
+    Raises `MxrError` for an invalid reply.
+    """
+    known, age = _remembered(cache)
+    if connect is None or (known is not None and 0 <= age < cache.policy.max_age):
+        return known or NO_DEFAULTS
+    try:
+        client = connect().with_timeout(PATIENCE)
+        found = client.defaults()
+        cache.note_registry(client.identity)
+    except (UnreachableError, TemporaryError):
+        return known or NO_DEFAULTS
+    from mxr.protocol.artifacts import message_document
+
+    cache.store_defaults(message_document(found))
+    return found.as_defaults(REGISTRY_DEFAULTS)
+
+
+def _remembered(cache: Cache) -> tuple[RequestDefaults | None, float]:
+    stored = cache.defaults()
+    if stored is None:
+        return None, 0.0
+    from mxr.protocol.artifacts import NamespaceDefaults
+
+    try:
+        found = codec.decode(NamespaceDefaults, stored[0], "defaults", lenient=True)
+        return found.as_defaults(REGISTRY_DEFAULTS), stored[1]
+    except MxrError:
+        return None, 0.0

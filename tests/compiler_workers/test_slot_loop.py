@@ -72,7 +72,7 @@ def test_a_registered_worker_survives_an_error(tmp_path: Path, problem: MxrError
     slot.run()
     assert registry.calls == ["register", "claim", "claim", "claim", "leave"]
     first, second = slot._stop.requested.pauses  # type: ignore[attr-defined]
-    assert 0.75 <= first <= 1.0 and 1.5 <= second <= 2.0
+    assert 0.375 <= first <= 0.5 and 0.75 <= second <= 1.0
 
 
 def test_a_rejected_worker_ends(tmp_path: Path) -> None:

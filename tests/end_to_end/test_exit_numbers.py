@@ -136,7 +136,7 @@ def test_no_registry_and_nothing_in_the_cache_end_with_69(host: Hosts, model: Pa
     alone = host("alone", "http://127.0.0.1:9")
     said = alone("fetch", model, *gpu, expect=69)
     assert "http://127.0.0.1:9 does not answer: " in said.err and "Connection(" not in said.err
-    assert "MXR_REGISTRY" in said.err
+    assert "mxr config" in said.err
     assert alone("fetch", model, *gpu, "--json", expect=69).error["retry"] is True
     assert "--offline" in alone("fetch", model, *gpu, "--offline", expect=69).err
     for words in (("ls",), ("show", "0" * 8), ("promote", "0" * 8), ("rm", "0" * 8, "--yes")):

@@ -151,5 +151,5 @@ def uncalibrated_warnings(key: Key) -> tuple[str, ...]:
         return ()
     return (
         f"{'+'.join(key.uncalibrated)} without calibration data: MIGraphX quantizes with its default scales, so the "
-        f"outputs can be wrong. Compile it with samples: {stated('calibration', 'FILE.npz')}.",
+        f"outputs can be wrong. Compile it with samples (calibration).",
     )

@@ -54,6 +54,6 @@ def pair_warnings(migraphx: str | None, rocm: str | None) -> tuple[str, ...]:
     other = next((version for version, of in ROCM_OF.items() if of == rocm), None)
     with_rocm = f", and ROCm {rocm} has MIGraphX {other}" if other else ""
     return (
-        f"AMD ships MIGraphX {migraphx} with ROCm {shipped}{with_rocm}: check {stated('rocm')} and "
-        f"{stated('migraphx')}, unless this MIGraphX was built from source",
+        f"AMD ships MIGraphX {migraphx} with ROCm {shipped}{with_rocm}: check both versions, unless this MIGraphX was "
+        "built from source",
     )

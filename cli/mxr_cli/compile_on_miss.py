@@ -4,55 +4,74 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mxr.errors import MxrError, NotAllowedError, NoWorkerError, UsageError
+from mxr.errors import InterruptionError, MxrError, NotAllowedError, NoWorkerError, UsageError
 
 from .job_progress import LOG_POLL_SECONDS, interruptible, poll_seconds, show_progress
 from .output import note, transfer_progress
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from mxr.plans.plan import NeededProgram
     from mxr.protocol.jobs import Job
     from mxr.request.builder import PreparedRequest
-    from mxr.request.model import ModelReference
     from mxr.workflows.compile import JobProgress
-    from mxr.workflows.fetch import Fetched
 
     from .on_miss import OnMiss
     from .options import Session
 
 
-def compile_and_fetch(
-    session: Session,
-    on_miss: OnMiss,
-    subject: ModelReference,
-    asked: PreparedRequest,
-    calibration: Path | None,
-    file_name: str | None = None,
-) -> Fetched:
-    """Compile a program and fetch it into the cache.
+def compile_programs(
+    session: Session, on_miss: OnMiss, calibration: Path | None, needed: Sequence[NeededProgram]
+) -> list[str]:
+    """Submit a job for each program, then run them here or wait for them. Returns the ids of the artifacts.
 
-    With `file_name` the result is the set of files that ONNX Runtime writes for a model that it opens under that name.
-    Raises `NotCompiledError` when the job is not finished, `CompileFailedError`, `NoWorkerError`. An interrupt does not
-    cancel the job.
+    Raises `NotCompiledError` when a job is not finished, `CompileFailedError`, `NoWorkerError`; of several errors the
+    most severe, with all of them in its context. An interrupt cancels no job.
     """
-    from mxr.workflows import fetch as fetch_workflow
+    end = None if on_miss.timeout is None else time.monotonic() + on_miss.timeout
+    jobs = []
+    for each in needed:
+        file_name = None
+        if each.recording is not None:
+            note(f"mxr: {each.recording.reason}")
+            file_name = each.recording.file_name
+        jobs.append(submit_job(session, on_miss, each.asked, calibration, file_name))
+    artifacts: list[str] = []
+    errors: list[MxrError] = []
+    for each, job in zip(needed, jobs, strict=True):
+        remaining = on_miss if end is None else replace(on_miss, timeout=max(0.0, end - time.monotonic()))
+        try:
+            artifacts.append(artifact_of_job(session, remaining, job))
+        except InterruptionError:
+            raise
+        except MxrError as error:
+            if len(jobs) == 1:
+                raise
+            note(f"mxr: batch {each.planned.batch}: {error.message}")
+            errors.append(error)
+    if errors:
+        raise _combined(errors, [job.id for job in jobs])
+    return artifacts
 
-    job = submit_job(session, on_miss, subject, asked, calibration, file_name)
-    identity = artifact_of_job(session, on_miss, job)
-    return fetch_workflow.fetch_compiled(
-        identity, asked.request, session.cache(), session.client(), watch=transfer_progress("fetching")
-    )
+
+def _combined(errors: Sequence[MxrError], jobs: Sequence[str]) -> MxrError:
+    from mxr.plans.plan import decisive_error
+
+    worst = decisive_error(errors)
+    context = worst.context | {"jobs": list(jobs), "problems": [each.to_json() for each in errors]}
+    message = f"{len(errors)} of {len(jobs)} variants are not available, so none was fetched. {worst.message}"
+    return type(worst)(message, hint=worst.hint, context=context)
 
 
 def submit_job(
     session: Session,
     on_miss: OnMiss,
-    subject: ModelReference,
     asked: PreparedRequest,
     calibration: Path | None,
     file_name: str | None = None,
@@ -77,7 +96,9 @@ def submit_job(
         file_name=file_name,
     )
     return compile_workflow.request_compile(
-        session.client(), compile_workflow.CompileOrder(wanted, subject, calibration), transfer_progress("uploading")
+        session.client(),
+        compile_workflow.CompileOrder(wanted, asked.model, calibration),
+        transfer_progress("uploading"),
     )
 
 

@@ -15,14 +15,14 @@ from mxr.artifact.target import DynamicDim, Inputs
 from mxr.cache.store import Cache
 from mxr.consumers.python import PYTHON
 from mxr.display.text import did_you_mean, printable
-from mxr.facts import BY_NAME
+from mxr.facts import BY_NAME, stated
 from mxr.request.builder import OptionArguments, RequestOptions
 from mxr.request.defaults import of_project, of_settings
 from mxr.request.this_host import this_host
 from mxr.workflows.fetch import Connect, Fetched, fetch_prepared
-from mxr.workflows.preparation import all_defaults, prepare
+from mxr.workflows.preparation import prepare
 
-from .errors import MxrError
+from .errors import MxrError, UsageError
 from .host_facts import Host
 from .request import model as models
 from .settings import Settings, load_settings
@@ -98,16 +98,17 @@ def fetch(
     host = host_of_this_program(settings, wanted)
     with cache.staged_beside(output):
         name = os.fspath(model)
-        subject, asked = prepare(wanted, name, cache, connect, host, defaults=defaults, takes_open=True)
+        asked = prepare(wanted, name, cache, connect, host, defaults=defaults, takes_open=True)
         if output is None:
             return warned(fetch_prepared(asked, cache, connect, refresh=refresh))
-        from .install.installer import fetch_artifact, installer_for
+        from .install.installer import installer_for
         from .install.placement import Destination
+        from .plans.plan import PlannedProgram, fetch_plan
 
         where = Destination(output, force=force, consumer_options=consumer_options or {})
-        found = warned(fetch_artifact(asked, subject, where, cache, connect, refresh=refresh))
+        (found,) = map(warned, fetch_plan([PlannedProgram(asked, where)], cache, connect, refresh=refresh))
         installer = installer_for(asked.consumer)
-        return replace(found, path=installer.deliver(found, cache, asked, subject, where, connect).path)
+        return replace(found, path=installer.deliver(found, cache, asked, where, connect).path)
 
 
 @library_call
@@ -128,6 +129,7 @@ def fetch_set(
     `fetch`. Raises what `fetch` raises; `NoSuchArtifactError` lists all missing programs.
     """
     from .install import variant_set
+    from .plans.plan import PlannedProgram, fetch_plan
 
     settings = settings or library_settings()
     cache = Cache.of(settings)
@@ -135,20 +137,23 @@ def fetch_set(
     wanted = make_options(inputs, options, settings.consumer)
     host = host_of_this_program(settings, wanted)
     defaults = configured_defaults(os.fspath(model), settings)
-    first = replace(wanted, batch=next(iter(batches), None))
+    if not batches:
+        raise UsageError("A set needs at least one batch size.", hint=f"Write {stated('batch', '1,2,4')}.")
     with cache.staged_beside(output):
-        subject = models.find_model(os.fspath(model), cache, connect, follow_links=wanted.follow_links)
-        defaults = all_defaults(first, subject, host, defaults, cache, connect)
-        requests = variant_set.build_requests(wanted, batches, subject, host, defaults)
+        known = models.find_model(os.fspath(model), cache, connect, follow_links=wanted.follow_links)
+        requests = {
+            batch: prepare(replace(wanted, batch=batch), known, cache, connect, host, defaults=defaults)
+            for batch in batches
+        }
         if output is not None:
             variant_set.check_output(output)
-            variant_set.file_names(requests, subject.stem)
-        found = variant_set.fetch_variants(requests, cache, connect, refresh=refresh)
-        for each in found.values():
-            warned(each)
+            variant_set.file_names(requests, known.stem)
+        plan = [PlannedProgram(asked, batch=batch) for batch, asked in requests.items()]
+        fetched = map(warned, fetch_plan(plan, cache, connect, refresh=refresh))
+        found = dict(sorted(zip(requests, fetched, strict=True)))
         if output is None:
             return found
-        files = variant_set.place_set(found, requests, subject, output, cache).files
+        files = variant_set.place_set(found, requests, output, cache).files
         return {batch: replace(each, path=files[batch]) for batch, each in found.items()}
 
 

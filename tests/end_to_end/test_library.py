@@ -54,6 +54,7 @@ WARM = {
     "mxr.display": "redaction streams text",
     "mxr.host_facts": "facts features gpus kfd places rocminfo root toolchain visible",
     "mxr.onnxfile": "binding external file_types graph neighbours protobuf reader values weight_dims window",
+    "mxr.plans": "plan",
     "mxr.request": "builder defaults model this_host",
     "mxr.configuration": "client_variables config_file",
     "mxr.settings": "project tokens",
@@ -61,7 +62,7 @@ WARM = {
     "mxr.workflows": "fetch preparation",
     "mxr_cli": "grouped_help main on_miss options output",
     "mxr_cli.commands": "fetch",
-    "mxr_cli.fetching": "dispatch fetch_options ort_options program",
+    "mxr_cli.fetching": "dispatch fetch_options ort_options programs",
 }
 """The modules that a hit in the cache may import, by package: every start of a pod pays for each of them."""
 

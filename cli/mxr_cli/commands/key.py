@@ -25,7 +25,7 @@ def key(session: Session, options: RequestOptions, model: str, as_request: bool)
     from mxr.workflows.preparation import prepare
 
     host, defaults = session.host(options), session.defaults(model)
-    subject, asked = prepare(options, model, session.cache(), session.client, host, defaults=defaults)
+    asked = prepare(options, model, session.cache(), session.client, host, defaults=defaults)
     request_key = asked.request.key
     for line in asked.notes:
         note(f"mxr: {line}")
@@ -33,8 +33,8 @@ def key(session: Session, options: RequestOptions, model: str, as_request: bool)
         print_json(asked.request.to_json())
         return
     if session.as_json:
-        print_json({"model": subject.model, "digest": request_key.digest, **asked.request.to_json()})
+        print_json({"model": asked.model.model, "digest": request_key.digest, **asked.request.to_json()})
         return
-    echo(f"model   {subject.model}")
+    echo(f"model   {asked.model.model}")
     echo(f"digest  {request_key.digest}")
     echo(f"key     {request_key.canonical}")

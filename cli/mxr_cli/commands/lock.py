@@ -24,7 +24,6 @@ from mxr_cli.output import echo, format_time, key_cells, print_json, print_table
 if TYPE_CHECKING:
     from mxr.artifact.attributes import Request
     from mxr.request.builder import PreparedRequest
-    from mxr.request.model import ModelReference
     from mxr_cli.fetching.ort_options import OrtOptions
 
 
@@ -142,7 +141,6 @@ class LockRequest:
     """A request to lock. `name` is the model as given on the command line or in the matrix."""
 
     name: str
-    subject: ModelReference
     asked: PreparedRequest
 
     @property
@@ -163,8 +161,8 @@ def _entries(
     for each in _requests(session, task, options, batches):
         try:
             installer = installer_for(each.asked.consumer)
-            asked = installer.lockable(each.asked, each.subject, ort.as_mapping(), session.client)
-            entries.append(pins.pin_request(asked.request, asked.consumer.name, each.subject, client, task.file.parent))
+            asked = installer.lockable(each.asked, ort.as_mapping(), session.client)
+            entries.append(pins.pin_request(asked, client, task.file.parent))
         except NoSuchArtifactError as error:
             missing.append((each, error))
     if missing:
@@ -193,8 +191,8 @@ def _requests(
         subject = models.find_model(model, cache, session.client, follow_links=options.follow_links)
         for batch in batches or session.default_batches(options, defaults, subject) or (options.batch,):
             each = replace(options, batch=batch)
-            subject, asked = prepare(each, model, cache, session.client, session.host(each), defaults=defaults)
-            yield LockRequest(model, subject, asked)
+            asked = prepare(each, model, cache, session.client, session.host(each), defaults=defaults)
+            yield LockRequest(model, asked)
 
 
 def _matrix_requests(session: Session, task: LockTask, matrix: Path, *, follow_links: bool) -> Iterator[LockRequest]:
@@ -205,7 +203,7 @@ def _matrix_requests(session: Session, task: LockTask, matrix: Path, *, follow_l
     with annotate_errors(environment):
         for each in read_requests(session, matrix, environment, None, (), follow_links=follow_links):
             consumer = consumers.find_consumer(each.cell.options.consumer or consumers.DEFAULT.name)
-            yield LockRequest(each.cell.name, each.subject, PreparedRequest.of(each.request, consumer))
+            yield LockRequest(each.cell.name, PreparedRequest.of(each.request, each.subject, consumer))
 
 
 def _incomplete(missing: list[tuple[LockRequest, NoSuchArtifactError]], found: int) -> NoSuchArtifactError:

@@ -30,9 +30,9 @@ def _dispatch(session: Session, options: FetchOptions) -> dict[str, Any]:
         return fetch_locked(session, options)
     options = with_defaults(session, options)
     if options.batches:
-        from .variant_set import fetch_set
+        from .programs import fetch_set
 
         return fetch_set(session, options)
-    from .program import fetch_program
+    from .programs import fetch_program
 
     return fetch_program(session, options)

@@ -13,7 +13,7 @@ from mxr.request import genai_config
 from mxr_cli.output import echo, note
 
 from .fetch_options import with_defaults
-from .program import deliver_program, obtain_program
+from .programs import deliver_program, obtain_programs, plan_programs
 
 if TYPE_CHECKING:
     from mxr.request.genai_config import GenaiProgram
@@ -36,15 +36,15 @@ def fetch_genai_models(session: Session, options: FetchOptions) -> dict[str, Any
         obtained = []
         for label, each in calls.items():
             try:
-                obtained.append((label, obtain_program(session, each)))
+                plan = plan_programs(session, each)
+                obtained += [(label, (plan[0], fetched)) for fetched in obtain_programs(session, each, plan)]
             except MxrError as error:
                 error.message = f"{label}: {error.message}"
                 error.context["part"] = label
                 errors.append(error)
         if len(obtained) == len(calls):
-            documents += [
-                {"part": label} | deliver_program(session, each, offline=options.offline) for label, each in obtained
-            ]
+            connect = session.connect(offline=options.offline)
+            documents += [{"part": label} | deliver_program(session, *program, connect) for label, program in obtained]
     if not errors:
         return {"config": options.genai_config, "entries": documents}
     if not session.as_json:

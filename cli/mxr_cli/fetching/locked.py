@@ -13,13 +13,13 @@ from mxr.display.text import counted
 from mxr.errors import UsageError
 from mxr.lockfiles import pins
 from mxr.lockfiles.lockfile import FILE_NAME, LockEntry, LockFile, load_lock
+from mxr.plans.plan import PlannedProgram
 from mxr.request.builder import PreparedRequest, RequestOptions
 from mxr.util import disk
 from mxr_cli.output import note, transfer_progress
 
 if TYPE_CHECKING:
     from mxr.install.placement import Destination, Placement
-    from mxr.request.model import ModelReference
     from mxr.workflows.fetch import Connect, Fetched
     from mxr_cli.options import Session
 
@@ -36,9 +36,7 @@ def fetch_locked(session: Session, options: FetchOptions) -> dict[str, Any]:
         return _fetch_all(session, options, lock, file)
     options = replace(options, model=model)
     if options.batches:
-        from .variant_set import fetch_set
-
-        return fetch_set(session, options, lock)
+        return _fetch_batches(session, options, lock)
     return _fetch_one(session, options, lock, model)
 
 
@@ -67,7 +65,7 @@ def _fetch_one(session: Session, options: FetchOptions, lock: LockFile, model: s
     from mxr.install.installer import installer_for
     from mxr.request import model as models
 
-    from .program import deliver
+    from .programs import deliver_program, tell_sources
 
     cache, connect, request = session.cache(), session.connect(offline=options.offline), options.request
     subject = models.find_model(model, cache, connect, follow_links=request.follow_links)
@@ -76,13 +74,33 @@ def _fetch_one(session: Session, options: FetchOptions, lock: LockFile, model: s
         installer = installer_for(consumers.find_consumer(request.consumer))
         recorded = installer.locked_form(subject, options.name, options.ort.as_mapping())
     asked = pins.build_locked_request(lock, request, subject, session.host(request), recorded)
-    for line in asked.notes:
-        note(f"mxr: {line}")
     output = options.destination(asked.request.key)
+    planned = PlannedProgram(asked, output)
+    tell_sources([planned])
     if output is not None:
-        installer_for(asked.consumer).check(asked, subject, output, offline=options.offline)
+        installer_for(asked.consumer).check(asked, output, offline=options.offline)
     fetched = pins.fetch_pinned(lock, asked.request, cache, connect, watch=transfer_progress("fetching"))
-    return deliver(session, output, fetched, asked, subject, connect)
+    return deliver_program(session, planned, fetched, connect)
+
+
+def _fetch_batches(session: Session, options: FetchOptions, lock: LockFile) -> dict[str, Any]:
+    """Fetch what the lock names for each of several batch sizes, or none."""
+    from mxr.request import model as models
+
+    from .programs import check_set, deliver_set, tell_sources
+
+    cache, connect, request = session.cache(), session.connect(offline=options.offline), options.request
+    model, host = options.model or "", session.host(request)
+    subject = models.find_model(model, cache, connect, follow_links=request.follow_links)
+    plan = [
+        PlannedProgram(pins.build_locked_request(lock, replace(request, batch=batch), subject, host), None, batch)
+        for batch in options.batches
+    ]
+    options = check_set(options, plan)
+    tell_sources(plan)
+    watch = transfer_progress("fetching")
+    fetched = [pins.fetch_pinned(lock, each.asked.request, cache, connect, watch=watch) for each in plan]
+    return deliver_set(session, options, plan, fetched)
 
 
 def _fetch_all(session: Session, options: FetchOptions, lock: LockFile, file: Path) -> dict[str, Any]:
@@ -164,16 +182,16 @@ def _place_plain(
 
 def _check_layouts(
     session: Session, options: FetchOptions, lock: LockFile, file: Path
-) -> dict[int, tuple[PreparedRequest, ModelReference, Destination]]:
+) -> dict[int, tuple[PreparedRequest, Destination]]:
     """The entries for consumers with a layout of several files, by index, checked before anything is fetched."""
     from mxr.install.installer import installer_for
     from mxr.request import model as models
 
     connect = session.connect(offline=options.offline)
-    found: dict[int, tuple[PreparedRequest, ModelReference, Destination]] = {}
+    found: dict[int, tuple[PreparedRequest, Destination]] = {}
     for index, entry in enumerate(lock.entries):
-        asked = PreparedRequest.of(entry.request, consumers.find_consumer(entry.consumer))
-        if asked.consumer.name_file is not None:
+        consumer = consumers.find_consumer(entry.consumer)
+        if consumer.name_file is not None:
             continue
         locked = entry.request.key.model
         model = file.parent / entry.model
@@ -183,20 +201,21 @@ def _check_layouts(
             connect,
             follow_links=options.request.follow_links,
         )
+        asked = PreparedRequest.of(entry.request, subject, consumer)
         output = options.destination(asked.request.key)
         assert output is not None
         installer = installer_for(asked.consumer)
-        installer.check(asked, subject, output, offline=options.offline)
+        installer.check(asked, output, offline=options.offline)
         recorded = installer.options_in(entry.request.key)
         if recorded is not None:
             output = replace(output, consumer_options={**output.consumer_options, **recorded})
-        found[index] = (asked, subject, output)
+        found[index] = (asked, output)
     return found
 
 
 def _place_layouts(
     session: Session,
-    layouts: dict[int, tuple[PreparedRequest, ModelReference, Destination]],
+    layouts: dict[int, tuple[PreparedRequest, Destination]],
     fetched: list[Fetched],
     connect: Connect | None,
 ) -> dict[int, Placement]:
@@ -224,12 +243,10 @@ def _place_layouts(
                     hint="Choose a GPU with --arch ARCH, give each GPU a folder with --per-arch, or fetch them one "
                     "by one: mxr fetch MODEL ... --locked --name NAME -o FOLDER/.",
                 )
-    placed = {
-        index: placement.write_plan(each, cache, layouts[index][2], layouts[index][1]) for index, each in plans.items()
-    }
-    for index, (asked, subject, output) in recorded.items():
+    placed = {index: placement.write_plan(each, cache, layouts[index][1]) for index, each in plans.items()}
+    for index, (asked, output) in recorded.items():
         installer = installer_for(asked.consumer)
-        placed[index] = installer.deliver(fetched[index], cache, asked, subject, output, connect)
+        placed[index] = installer.deliver(fetched[index], cache, asked, output, connect)
     return placed
 
 

@@ -8,7 +8,7 @@ subclass, registered in `_SPECIAL`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 
@@ -16,11 +16,10 @@ from mxr.artifact.key import Key
 from mxr.cache.store import Cache
 from mxr.consumers.consumer import Consumer
 from mxr.consumers.file_change import FileChange
-from mxr.errors import NoSuchArtifactError
 from mxr.request.builder import PreparedRequest
 from mxr.request.model import ModelReference
 from mxr.util.frozen import dataclass
-from mxr.workflows.fetch import Connect, Fetched, Watch, fetch_prepared, unwatched
+from mxr.workflows.fetch import Connect, Fetched
 
 from . import placement
 from .placement import Destination, Placement
@@ -39,52 +38,41 @@ class RecordingRequest:
     reason: str
 
 
-Compile = Callable[[PreparedRequest, RecordingRequest | None], Fetched]
-"""Compiles what a fetch misses and fetches it: the program, or what the worker records of its consumer."""
-
-
 class Installer:
     """The standard installer: no recorded artifacts, placement by the consumer's layout or as one plain file."""
 
     record_folder: str | None = None
     """The name of the folder beside the programs in which the installer keeps records of its own."""
 
-    def check(
-        self, asked: PreparedRequest, subject: ModelReference, output: Destination, *, offline: bool = False
-    ) -> None:
+    def check(self, asked: PreparedRequest, output: Destination, *, offline: bool = False) -> None:
         """Check that the output can be written, before anything is downloaded. Raises `UsageError`."""
-        placement.check_output(asked, subject, output, offline=offline)
+        placement.check_output(asked, output, offline=offline)
 
     def find_recorded(
         self,
         asked: PreparedRequest,
-        subject: ModelReference,
         output: Destination,
         cache: Cache,
         connect: Connect | None,
     ) -> Fetched | None:
         """The recorded artifact for this request, in the cache; None if there is none."""
-        del asked, subject, output, cache, connect
+        del asked, output, cache, connect
         return None
 
-    def recording_request(
-        self, asked: PreparedRequest, subject: ModelReference, output: Destination
-    ) -> RecordingRequest | None:
+    def recording_request(self, asked: PreparedRequest, output: Destination) -> RecordingRequest | None:
         """What a worker has to record; None if the requested artifact itself can be placed, or none can be recorded.
 
         Raises `UsageError` for a model or a request that workers cannot record.
         """
-        del asked, subject, output
+        del asked, output
         return None
 
-    def lockable(
-        self, asked: PreparedRequest, subject: ModelReference, options: Mapping[str, str], connect: Connect
-    ) -> PreparedRequest:
+    def lockable(self, asked: PreparedRequest, options: Mapping[str, str], connect: Connect) -> PreparedRequest:
         """The request to lock: that for recorded artifacts if the registry has them and they are needed, else `asked`.
 
         `options`: the consumer options by name. Raises `NoSuchArtifactError` for what nobody has recorded yet.
         """
-        del subject, options, connect
+        del options, connect
         return asked
 
     def locked_form(self, subject: ModelReference, name: str | None, options: Mapping[str, str]) -> str | None:
@@ -97,21 +85,20 @@ class Installer:
         del key
         return None
 
-    def check_unrecorded(self, asked: PreparedRequest, subject: ModelReference, output: Destination) -> None:
+    def check_unrecorded(self, asked: PreparedRequest, output: Destination) -> None:
         """Check that the artifact can be placed without a recording, before it is downloaded. Raises `UsageError`."""
-        del asked, subject, output
+        del asked, output
 
     def deliver(
         self,
         fetched: Fetched,
         cache: Cache,
         asked: PreparedRequest,
-        subject: ModelReference,
         output: Destination,
         connect: Connect | None = None,
     ) -> Placement:
         """Place a fetched artifact, recorded or not. Raises `UsageError`, `NotAllowedError`, or a disk fault."""
-        return placement.place_artifact(fetched, cache, asked, subject, output, connect)
+        return placement.place_artifact(fetched, cache, asked, output, connect)
 
     def verify(self, folder: Path) -> tuple[FileChange, ...]:
         """The files in `folder` that differ from the installer's own records. Raises `DamagedError` or a disk fault."""
@@ -136,39 +123,6 @@ def installers_with_records() -> Iterator[Installer]:
         installer = _special(name)
         if installer.record_folder is not None:
             yield installer
-
-
-def fetch_artifact(
-    asked: PreparedRequest,
-    subject: ModelReference,
-    output: Destination | None,
-    cache: Cache,
-    connect: Connect | None,
-    *,
-    refresh: bool = False,
-    watch: Watch = unwatched,
-    compile: Compile | None = None,
-) -> Fetched:
-    """Fetch into the cache what is to be placed at `output`: the recorded artifact of its consumer, else the program.
-
-    `compile` makes what the registry lacks; without it, a miss is an error. Raises `UsageError` for an output that
-    cannot be written, before anything is downloaded, and what `fetch_prepared` raises.
-    """
-    if output is not None:
-        installer = installer_for(asked.consumer)
-        installer.check(asked, subject, output, offline=connect is None)
-        if recorded := installer.find_recorded(asked, subject, output, cache, connect):
-            return recorded
-        recording = installer.recording_request(asked, subject, output) if compile else None
-        if compile and recording:
-            return compile(recording.request, recording)
-        installer.check_unrecorded(asked, subject, output)
-    try:
-        return fetch_prepared(asked, cache, connect, refresh=refresh, watch=watch)
-    except NoSuchArtifactError:
-        if compile is None:
-            raise
-        return compile(asked, None)
 
 
 def _special(name: str) -> Installer:

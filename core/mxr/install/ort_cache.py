@@ -64,14 +64,13 @@ class OrtInstaller(Installer):
     def find_recorded(
         self,
         asked: PreparedRequest,
-        subject: ModelReference,
         output: Destination,
         cache: Cache,
         connect: Connect | None,
     ) -> Fetched | None:
         """The recorded set for this request, in the cache; None if none was recorded or the registry is unreachable."""
         try:
-            request = _recorded_request(asked, subject, output)[0].request
+            request = _recorded_request(asked, output)[0].request
         except UsageError:
             return None
         try:
@@ -82,9 +81,7 @@ class OrtInstaller(Installer):
         except UnreachableError:
             return None
 
-    def recording_request(
-        self, asked: PreparedRequest, subject: ModelReference, output: Destination
-    ) -> RecordingRequest | None:
+    def recording_request(self, asked: PreparedRequest, output: Destination) -> RecordingRequest | None:
         """The recorded set to request from a worker if the name cannot be predicted.
 
         None if the name can be predicted, or if no worker can record it. Raises `UsageError` for a model with open dims
@@ -92,45 +89,45 @@ class OrtInstaller(Installer):
         """
         options = OrtSessionOptions.read(output.consumer_options)
         contract = options.contract()
-        if subject.path is None or contract.generation not in BY_WORKERS:
+        if asked.model.path is None or contract.generation not in BY_WORKERS:
             return None
-        if any(not isinstance(dim, int) for each in subject.onnx.inputs for dim in each.dims or ()):
-            raise UsageError(f"{subject.path.name} has open dims, so all its shapes share one file name.", hint=FREEZE)
+        if any(not isinstance(dim, int) for each in asked.model.onnx.inputs for dim in each.dims or ()):
+            raise UsageError(
+                f"{asked.model.path.name} has open dims, so all its shapes share one file name.", hint=FREEZE
+            )
         key = asked.request.key
         arch = full_arch(key, asked.request.constraints, None)
         if arch is None:
             return None
-        stem = output.stem(subject)
-        name = predict(ort_layout.prediction_request(subject.path, stem, arch, contract=contract, options=options))
+        stem = output.stem(asked.model)
+        name = predict(ort_layout.prediction_request(asked.model.path, stem, arch, contract=contract, options=options))
         if not isinstance(name, Unpredictable):
             return None
-        wanted, file_name = _recorded_request(asked, subject, output)
+        wanted, file_name = _recorded_request(asked, output)
         check_recording(wanted.request.key, file_name)
-        check_weights(file_name, 1 + len(subject.external))
+        check_weights(file_name, 1 + len(asked.model.external))
         reason = f"the file name cannot be predicted ({name.reason}): a worker's ONNX Runtime has to run the model"
         return RecordingRequest(wanted, file_name, reason)
 
-    def lockable(
-        self, asked: PreparedRequest, subject: ModelReference, options: Mapping[str, str], connect: Connect
-    ) -> PreparedRequest:
+    def lockable(self, asked: PreparedRequest, options: Mapping[str, str], connect: Connect) -> PreparedRequest:
         """The request for the recorded set if the registry has one, else the one for a program with a predicted name.
 
         Raises `NoSuchArtifactError` if no name can be predicted and workers can record the set, but none has.
         """
         output = Destination("./", consumer_options=options)
         try:
-            recorded = _recorded_request(asked, subject, output)[0]
+            recorded = _recorded_request(asked, output)[0]
         except UsageError:
             return asked  # which ONNX Runtime will serve is not known here
         if connect().artifacts(digest=recorded.request.key.digest, limit=1).items:
             return recorded
         try:
-            needed = self.recording_request(asked, subject, output)
+            needed = self.recording_request(asked, output)
         except UsageError:
             return asked
         if needed is None:
             return asked
-        model = shell_quoted(subject.path or subject.model)
+        model = shell_quoted(asked.model.path or asked.model.model)
         raise NoSuchArtifactError(
             f"The files of ONNX Runtime for {model} are not recorded: {needed.reason}.",
             hint=f"Have a worker record them: `mxr fetch {model} --on-miss wait -o FOLDER/` with the same options.",
@@ -152,9 +149,8 @@ class OrtInstaller(Installer):
         generation = runtime_in(key.form).partition(":")[0].replace("1", "'")
         return {"ort": generation, "ort_level": level_in(key.form)}
 
-    def check_unrecorded(self, asked: PreparedRequest, subject: ModelReference, output: Destination) -> None:
+    def check_unrecorded(self, asked: PreparedRequest, output: Destination) -> None:
         """Raise `UsageError` for a generation whose file names nobody can predict."""
-        del asked
         options = OrtSessionOptions.read(output.consumer_options)
         try:
             contract = options.contract()
@@ -163,7 +159,7 @@ class OrtInstaller(Installer):
         try:
             refuse_unknown(contract)
         except PredictionRefused as refused:
-            model = subject.path.name if subject.path else subject.stem
+            model = asked.model.path.name if asked.model.path else asked.model.stem
             raise ort_layout.unpredictable(model, refused.answer, contract) from None
 
     def deliver(
@@ -171,14 +167,13 @@ class OrtInstaller(Installer):
         fetched: Fetched,
         cache: Cache,
         asked: PreparedRequest,
-        subject: ModelReference,
         output: Destination,
         connect: Connect | None = None,
     ) -> Placement:
         """Place a recorded set with the provider's names, any other artifact under its predicted name."""
         if is_recording(fetched.answer.artifact.key):
-            return _place_recorded(fetched, cache, asked, subject, output)
-        return super().deliver(fetched, cache, asked, subject, output, connect)
+            return _place_recorded(fetched, cache, asked, output)
+        return super().deliver(fetched, cache, asked, output, connect)
 
     def verify(self, folder: Path) -> tuple[FileChange, ...]:
         """The files that the provider added or rewrote in `folder`, and those that are missing."""
@@ -262,29 +257,25 @@ def _label(paths: list[Path], options: RequestOptions, subject: ModelReference, 
     return key, found.attributes
 
 
-def _recorded_request(
-    asked: PreparedRequest, subject: ModelReference, output: Destination
-) -> tuple[PreparedRequest, str | None]:
+def _recorded_request(asked: PreparedRequest, output: Destination) -> tuple[PreparedRequest, str | None]:
     """The same request for the recorded set, and the file name of the model in it. Raises `UsageError`."""
     options = OrtSessionOptions.read(output.consumer_options)
-    name = _file_name(subject, options, output.name)
+    name = _file_name(asked.model, options, output.name)
     return asked.with_form(form_of(options.contract(), name, options.level)), name
 
 
-def _place_recorded(
-    fetched: Fetched, cache: Cache, asked: PreparedRequest, subject: ModelReference, output: Destination
-) -> Placement:
+def _place_recorded(fetched: Fetched, cache: Cache, asked: PreparedRequest, output: Destination) -> Placement:
     """Place a recorded set. A note says so if the prediction differs from what was recorded."""
     folder = Path(output.path)
     delivery = Delivery(
-        stem=output.stem(subject),
+        stem=output.stem(asked.model),
         key=asked.request.key,
         constraints=asked.request.constraints,
         artifact=fetched.answer.artifact,
-        inputs=subject.onnx.inputs,
-        outputs=subject.onnx.outputs,
+        inputs=asked.model.onnx.inputs,
+        outputs=asked.model.onnx.outputs,
         folder=folder.absolute(),
-        model=subject.path,
+        model=asked.model.path,
         consumer_options=output.consumer_options,
     )
     layout = _recorded_layout(delivery, fetch_workflow.files_of(fetched.answer))
@@ -295,7 +286,7 @@ def _place_recorded(
         cache,
         link=output.link,
         force=output.force,
-        model_files=subject.files,
+        model_files=asked.model.files,
     )
     paths = tuple(folder / piece.name for piece in layout.pieces)
     return Placement(folder / layout.path, paths, layout.settings, layout.notes)

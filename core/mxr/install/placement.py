@@ -68,11 +68,10 @@ class PlacementPlan:
     layout: Layout
     delivery: Delivery
     consumer: str
+    model_files: tuple[Path, ...] = ()
 
 
-def check_output(
-    asked: PreparedRequest, subject: ModelReference, output: Destination, *, offline: bool = False
-) -> None:
+def check_output(asked: PreparedRequest, output: Destination, *, offline: bool = False) -> None:
     """Check that the output can be written, before anything is downloaded. Raises `UsageError`."""
     consumer = asked.consumer
     if not os.fspath(output.path):
@@ -82,14 +81,14 @@ def check_output(
         if output.name is not None:
             check_stem(output.name)
         if is_folder(output.path):
-            final /= consumer.file_name(output.stem(subject), asked.request.key)
-        overwriting.refuse_models([final], subject.files)
+            final /= consumer.file_name(output.stem(asked.model), asked.request.key)
+        overwriting.refuse_models([final], asked.model.files)
         return
     if Path(output.path).exists() and not Path(output.path).is_dir():
         raise UsageError(f"{consumer.name} needs a folder, and {output.path} is a file.", hint="Give -o FOLDER/.")
-    check_stem(output.stem(subject))
-    consumer.check(output.stem(subject), asked.request.key)
-    if consumer.needs_model and subject.path is None and offline:
+    check_stem(output.stem(asked.model))
+    consumer.check(output.stem(asked.model), asked.request.key)
+    if consumer.needs_model and asked.model.path is None and offline:
         raise UsageError(f"{consumer.name} needs the model itself.", hint="Give the ONNX file instead of its hash.")
 
 
@@ -105,14 +104,13 @@ def place_artifact(
     fetched: Fetched,
     cache: Cache,
     asked: PreparedRequest,
-    subject: ModelReference,
     output: Destination,
     connect: Connect | None = None,
 ) -> Placement:
     """Place an artifact in the layout of its consumer. Raises `UsageError`, `NotAllowedError`, or a disk fault."""
     if has_layout(asked, output):
-        return write_plan(plan_layout(fetched, cache, asked, subject, output, connect), cache, output, subject)
-    path = _place_file(fetched, cache, asked, output, subject)
+        return write_plan(plan_layout(fetched, cache, asked, output, connect), cache, output)
+    path = _place_file(fetched, cache, asked, output)
     tell = asked.consumer.tell
     return Placement(path, (path,), tell(path.absolute(), asked.request.key) if tell else ())
 
@@ -121,7 +119,6 @@ def plan_layout(
     fetched: Fetched,
     cache: Cache,
     asked: PreparedRequest,
-    subject: ModelReference,
     output: Destination,
     connect: Connect | None = None,
 ) -> PlacementPlan:
@@ -130,24 +127,24 @@ def plan_layout(
     assert consumer.lay_out is not None
     if len(fetch_workflow.files_of(fetched.answer)) != 1:
         raise UsageError(f"This artifact has several files, which {consumer.name} cannot use.", hint="Omit -o.")
-    onnx = subject.onnx
-    if consumer.needs_model and subject.path is None:
-        onnx = _onnx_from_registry(subject.model, cache, connect)
+    onnx = asked.model.onnx
+    if consumer.needs_model and asked.model.path is None:
+        onnx = _onnx_from_registry(asked.model.model, cache, connect)
     delivery = Delivery(
-        stem=output.stem(subject),
+        stem=output.stem(asked.model),
         key=asked.request.key,
         constraints=asked.request.constraints,
         artifact=fetched.answer.artifact,
         inputs=onnx.inputs,
         outputs=onnx.outputs,
         folder=Path(output.path).absolute(),
-        model=subject.path,
+        model=asked.model.path,
         consumer_options=output.consumer_options,
     )
-    return PlacementPlan(consumer.lay_out(delivery), delivery, consumer.name)
+    return PlacementPlan(consumer.lay_out(delivery), delivery, consumer.name, asked.model.files)
 
 
-def write_plan(planned: PlacementPlan, cache: Cache, output: Destination, subject: ModelReference) -> Placement:
+def write_plan(planned: PlacementPlan, cache: Cache, output: Destination) -> Placement:
     """Write a planned layout. Raises `WouldOverwriteError` for files that may not be replaced, or a disk fault."""
     layout, folder = planned.layout, Path(output.path)
     consumer_folder.write_layout(
@@ -157,7 +154,7 @@ def write_plan(planned: PlacementPlan, cache: Cache, output: Destination, subjec
         cache,
         link=output.link,
         force=output.force,
-        model_files=subject.files,
+        model_files=planned.model_files,
     )
     files = tuple(folder / piece.name for piece in layout.pieces)
     return Placement(folder / layout.path, files, layout.settings, layout.notes)
@@ -179,22 +176,21 @@ def is_folder(output: str | os.PathLike[str]) -> bool:
     return os.fspath(output).endswith("/") or Path(output).is_dir()
 
 
-def _place_file(
-    fetched: Fetched, cache: Cache, asked: PreparedRequest, output: Destination, subject: ModelReference
-) -> Path:
+def _place_file(fetched: Fetched, cache: Cache, asked: PreparedRequest, output: Destination) -> Path:
     """Place a program at the path itself, or in that folder under the name that the consumer reads.
 
     It places a reflink or a copy, so that a program that writes to it cannot damage the cache, unless a hard link is
     requested.
     """
-    files = fetch_workflow.files_of(fetched.answer)
-    if len(files) != 1:
-        raise UsageError(f"This artifact has {len(files)} files, and the output path can take one.", hint="Omit -o.")
+    count = len(fetch_workflow.files_of(fetched.answer))
+    if count != 1:
+        raise UsageError(f"This artifact has {count} files, and the output path can take one.", hint="Omit -o.")
     final = Path(output.path)
     if is_folder(output.path):
-        final /= asked.consumer.file_name(check_stem(output.stem(subject)), asked.request.key)
+        final /= asked.consumer.file_name(check_stem(output.stem(asked.model)), asked.request.key)
     row = (fetched.answer.artifact, asked.request, asked.consumer.name)
-    place_files(final.parent, {final.name: row}, cache, link=output.link, force=output.force, model_files=subject.files)
+    files = asked.model.files
+    place_files(final.parent, {final.name: row}, cache, link=output.link, force=output.force, model_files=files)
     return final
 
 

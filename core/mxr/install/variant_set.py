@@ -1,4 +1,4 @@
-"""Variant sets: several batch sizes of one model, fetched all together or not at all, in one folder with a list.
+"""Variant sets: several batch sizes of one model in one folder, with a list.
 
     <folder>/<stem>-b1.mxr ...      the names that the consumer reads, if they differ between the variants
     <folder>/mxr-set.json           {"version", "model", "batches": {"1": {"file","sha256","id","digest","key"}}}
@@ -10,32 +10,23 @@ and the same command completes the set.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mxr.artifact.request_defaults import NO_DEFAULTS, RequestDefaults
-from mxr.errors import MxrError, NoSuchArtifactError, UsageError, WouldOverwriteError
+from mxr.errors import UsageError, WouldOverwriteError
 from mxr.facts import stated
-from mxr.request import builder
-from mxr.request.builder import PreparedRequest, RequestOptions
-from mxr.request.defaults import apply_defaults
+from mxr.request.builder import PreparedRequest
 from mxr.util import disk
 from mxr.util.frozen import dataclass
-from mxr.workflows import fetch as fetch_workflow
-from mxr.workflows.fetch import Connect, Fetched, LookupResult, Watch, unwatched
+from mxr.workflows.fetch import Fetched
 
 from . import overwriting
 from .placement import place_files
 
 if TYPE_CHECKING:
     from mxr.cache.store import Cache
-    from mxr.host_facts import Host
     from mxr.request.model import ModelReference
-
-Compile = Callable[[Sequence[int]], Mapping[int, str]]
-"""Compiles the variants with these batch sizes. Returns the ids of their artifacts."""
 
 LIST = "mxr-set.json"
 VERSION = 1
@@ -48,80 +39,6 @@ class PlacedSet:
     folder: Path
     listing: Path
     files: Mapping[int, Path]
-
-
-def build_requests(
-    options: RequestOptions,
-    batches: Sequence[int],
-    subject: ModelReference,
-    host: Host,
-    defaults: RequestDefaults = NO_DEFAULTS,
-) -> dict[int, PreparedRequest]:
-    """The request for each batch size. `defaults` fill what options and host leave open. Raises `UsageError`."""
-    if not batches:
-        raise UsageError("A set needs at least one batch size.", hint=f"Write {stated('batch', '1,2,4')}.")
-    found: dict[int, PreparedRequest] = {}
-    for batch in batches:
-        completed, notes = apply_defaults(replace(options, batch=batch), defaults, subject, host)
-        built = builder.build_request(completed, subject, host)
-        found[batch] = replace(built, notes=(*notes, *built.notes))
-    return found
-
-
-def _lookup_variants(
-    wanted: Mapping[int, PreparedRequest], cache: Cache, connect: Connect | None, *, refresh: bool = False
-) -> tuple[dict[int, LookupResult], dict[int, NoSuchArtifactError]]:
-    """Find the artifact of each variant, and the variants that have none. Downloads nothing."""
-    found: dict[int, LookupResult] = {}
-    missing: dict[int, NoSuchArtifactError] = {}
-    for batch, asked in wanted.items():
-        try:
-            found[batch] = fetch_workflow.lookup(asked.request, cache, connect, refresh=refresh)
-        except NoSuchArtifactError as problem:
-            missing[batch] = problem
-    return found, missing
-
-
-def fetch_variants(
-    wanted: Mapping[int, PreparedRequest],
-    cache: Cache,
-    connect: Connect | None,
-    *,
-    refresh: bool = False,
-    watch: Watch = unwatched,
-    compile: Compile | None = None,
-) -> dict[int, Fetched]:
-    """Fetch all variants into the cache; nothing is downloaded before all of them exist.
-
-    `compile` makes the missing ones, given their batch sizes, and returns the ids of their artifacts. Weights that
-    variants share are downloaded with the first variant and copied for the others. Raises `NoSuchArtifactError` that
-    lists all missing variants; for other errors see `workflows.fetch.fetch`.
-    """
-    found, missing = _lookup_variants(wanted, cache, connect, refresh=refresh)
-    if missing and (compile is None or connect is None):
-        raise _missing_error(missing, len(wanted))
-    compiled = compile(list(missing)) if missing and compile else {}
-    fetched = {
-        batch: fetch_workflow.download_found(wanted[batch].request, each, cache, watch=watch)
-        for batch, each in found.items()
-    }
-    for batch, identity in compiled.items():
-        assert connect is not None
-        request = wanted[batch].request
-        fetched[batch] = fetch_workflow.fetch_compiled(identity, request, cache, connect(), watch=watch)
-    return dict(sorted(fetched.items()))
-
-
-def _missing_error(missing: Mapping[int, NoSuchArtifactError], of: int) -> NoSuchArtifactError:
-    """The error for a set with missing variants."""
-    rows = [{"batch": batch, "message": each.message, **each.context} for batch, each in missing.items()]
-    first = next(iter(missing.values()))
-    return NoSuchArtifactError(
-        f"{len(missing)} of the {of} variants are missing (batch {', '.join(map(str, missing))}), so none is "
-        f"delivered. {first.message}",
-        hint="Compile the missing variants with --on-miss wait, or request only the available ones.",
-        context={"missing": rows, "nearest": first.context.get("nearest", [])},
-    )
 
 
 _SEPARATELY = {
@@ -149,7 +66,6 @@ def file_names(wanted: Mapping[int, PreparedRequest], stem: str) -> dict[int, st
 def place_set(
     fetched: Mapping[int, Fetched],
     wanted: Mapping[int, PreparedRequest],
-    subject: ModelReference,
     output: str | os.PathLike[str],
     cache: Cache,
     *,
@@ -163,7 +79,7 @@ def place_set(
     model. Files that mxr did not place for the same consumer and subject are replaced only with `force`. Raises
     `UsageError`, `WouldOverwriteError`, or a disk fault.
     """
-    folder = Path(output)
+    folder, subject = Path(output), next(iter(wanted.values())).model
     check_output(output)
     names = file_names(wanted, name or subject.stem)
     place_files(
@@ -232,9 +148,3 @@ def _listing(fetched: Mapping[int, Fetched], names: Mapping[int, str], subject: 
     }
     document: dict[str, Any] = {"version": VERSION, "model": subject.model, "batches": rows}
     return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
-
-
-def decisive_error(problems: Sequence[MxrError]) -> MxrError:
-    """The failure that determines the exit code: 5 before 8 before 75 before 4, then the first of the others."""
-    order = {exit: at for at, exit in enumerate((5, 8, 75, 4))}
-    return min(problems, key=lambda each: order.get(each.exit, len(order)))

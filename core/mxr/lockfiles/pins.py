@@ -76,11 +76,12 @@ class LockFinding:
         return self.entry.to_json() | {"state": self.state} | {name: each for name, each in rest.items() if each}
 
 
-def pin_request(request: Request, consumer: str, subject: ModelReference, client: Client, base: Path) -> LockEntry:
+def pin_request(asked: PreparedRequest, client: Client, base: Path) -> LockEntry:
     """Pin a request to the artifact that the registry resolves it to now; `base` is the folder of the lock.
 
     Raises `NoSuchArtifactError` with the nearest artifacts, and `UsageError` for a name that is not UTF-8.
     """
+    request, subject = asked.request, asked.model
     artifact = fetch_workflow.resolve(request, client).artifact
     if artifact.digest != request.key.digest:
         # The lock names what is there: the program of the generic family, or of another release.
@@ -95,7 +96,7 @@ def pin_request(request: Request, consumer: str, subject: ModelReference, client
                 f"The name {model} is not UTF-8, so that no lock can hold it.",
                 hint=f"Rename the model, or lock it by its identity: `mxr lock {subject.model}`.",
             ) from None
-    return LockEntry(model, consumer, request, artifact.id, artifact.sha256)
+    return LockEntry(model, asked.consumer.name, request, artifact.id, artifact.sha256)
 
 
 def fetch_pinned(
@@ -151,7 +152,7 @@ def build_locked_request(
     consumer = built.named or consumers.find_consumer(entry.consumer)
     note = f"taken from the only entry of the lock that fits: {taken}"
     known = PartialRequest.of(partial.completed(entry.request.key))
-    return PreparedRequest(known, consumer, (*built.notes, note))
+    return PreparedRequest(known, subject, consumer, (*built.notes, note))
 
 
 def _choice(entry: LockEntry) -> Choice:

@@ -96,6 +96,7 @@ class PreparedRequest:
     """
 
     known: PartialRequest
+    model: ModelReference
     named: Consumer | None = None
     notes: tuple[str, ...] = ()
     assumed: Mapping[str, Any] = field(default_factory=dict)
@@ -103,9 +104,9 @@ class PreparedRequest:
     found: Any = None
 
     @classmethod
-    def of(cls, request: Request, consumer: Consumer) -> PreparedRequest:
+    def of(cls, request: Request, model: ModelReference, consumer: Consumer) -> PreparedRequest:
         """Return a request that leaves nothing open, for a consumer."""
-        return cls(PartialRequest.of(request), consumer)
+        return cls(PartialRequest.of(request), model, consumer)
 
     @cached_property
     def request(self) -> Request:
@@ -213,7 +214,7 @@ def gather(
         f"{symbol} has several sizes: the dims of each input are taken by its name"
         for symbol in subject.differing_symbols(options.inputs)
     ]
-    return PreparedRequest(partial, consumer, (*notes, *_doubts(options, partial)))
+    return PreparedRequest(partial, subject, consumer, (*notes, *_doubts(options, partial)))
 
 
 def _doubts(options: RequestOptions, partial: PartialRequest) -> Iterator[str]:

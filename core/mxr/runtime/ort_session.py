@@ -25,8 +25,9 @@ from mxr.consumers.ort.layout import provider_options
 from mxr.consumers.ort.options import OrtSessionOptions
 from mxr.display.text import shell_quoted
 from mxr.errors import MismatchError, UsageError
-from mxr.install.installer import fetch_artifact, installer_for
+from mxr.install.installer import installer_for
 from mxr.install.placement import Destination
+from mxr.plans.plan import PlannedProgram, fetch_plan
 from mxr.request.this_host import this_host
 from mxr.settings import Settings
 from mxr.workflows.preparation import prepare
@@ -71,8 +72,8 @@ def ort_session(
     wanted = make_options(inputs, {**options, "consumer": "ort"}, None)
     defaults = configured_defaults(os.fspath(model), settings)
     host = this_host(settings, wanted)
-    subject, asked = prepare(wanted, os.fspath(model), cache, connect, host, defaults=defaults)
-    if subject.path is None:
+    asked = prepare(wanted, os.fspath(model), cache, connect, host, defaults=defaults)
+    if asked.model.path is None:
         raise UsageError("A session needs the model itself.", hint="Give the ONNX file instead of its hash.")
     consumer_options = dict(ort or {})
     generation = OrtSessionOptions.read(consumer_options).contract().generation
@@ -83,10 +84,10 @@ def ort_session(
         )
     output = Destination(f"{folder or cache.folder.base / 'ort'}/", consumer_options=consumer_options)
     with cache.staged_beside(folder):
-        found = warned(fetch_artifact(asked, subject, output, cache, connect))
-        home = installer_for(asked.consumer).deliver(found, cache, asked, subject, output, connect).path
+        (found,) = map(warned, fetch_plan([PlannedProgram(asked, output)], cache, connect))
+        home = installer_for(asked.consumer).deliver(found, cache, asked, output, connect).path
     given = {**provider_options(str(home), _precisions(asked.request.key.precision)), **(provider or {})}
-    return open_session(subject.path, home, given, session_options)
+    return open_session(asked.model.path, home, given, session_options)
 
 
 def open_session(model: Path, home: Path, options: Mapping[str, str], session_options: Any = None) -> Any:

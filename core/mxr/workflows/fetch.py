@@ -125,32 +125,55 @@ def fetch(
     return download_found(request, lookup(request, cache, connect, refresh=refresh), cache, watch=watch)
 
 
-def fetch_prepared(
-    asked: PreparedRequest, cache: Cache, connect: Connect | None, *, refresh: bool = False, watch: Watch = unwatched
-) -> Fetched:
-    """Fetch the program of a prepared request. Its match tells what was assumed. Raises as `fetch` does.
+@dataclass(frozen=True, slots=True)
+class FoundProgram:
+    """What was found for a prepared request. `request`: what it answers; `why`: a sentence, if it is another one."""
+
+    request: Request
+    result: LookupResult
+    why: str = ""
+
+
+def lookup_prepared(
+    asked: PreparedRequest, cache: Cache, connect: Connect | None, *, refresh: bool = False
+) -> FoundProgram:
+    """Find the program of a prepared request without downloading it. Raises as `fetch` does.
 
     Where there is none for exactly the requested shapes, one that takes them and larger ones serves.
     """
     request = asked.request
     if asked.found is not None:
-        fetched = download_found(request, asked.found, cache, watch=watch)
-    else:
-        try:
-            fetched = fetch(request, cache, connect, refresh=refresh, watch=watch)
-        except NoSuchArtifactError:
-            if connect is None or request.key.vendor != "hygon":
-                raise
-            from .larger_shapes import find_larger
+        return FoundProgram(request, asked.found)
+    try:
+        return FoundProgram(request, lookup(request, cache, connect, refresh=refresh))
+    except NoSuchArtifactError:
+        if connect is None or request.key.vendor != "hygon":
+            raise
+        from .larger_shapes import find_larger
 
-            client = connect()
-            larger = find_larger(request, client)
-            if larger is None:
-                raise
-            fetched = fetch(larger.request, cache, lambda: client, watch=watch)
-            fetched = replace(fetched, warnings=(*fetched.warnings, larger.why), reshape=request.key.inputs)
+        client = connect()
+        larger = find_larger(request, client)
+        if larger is None:
+            raise
+        return FoundProgram(larger.request, lookup(larger.request, cache, lambda: client), larger.why)
+
+
+def download_prepared(
+    asked: PreparedRequest, found: FoundProgram, cache: Cache, *, watch: Watch = unwatched
+) -> Fetched:
+    """Download what the cache lacks of what `lookup_prepared` found. Its match tells what was assumed."""
+    fetched = download_found(found.request, found.result, cache, watch=watch)
+    if found.why:
+        fetched = replace(fetched, warnings=(*fetched.warnings, found.why), reshape=asked.request.key.inputs)
     match = Match(fetched.match.relaxed, {**fetched.match.assumed, **asked.assumed})
     return replace(fetched, answer=replace(fetched.answer, match=match))
+
+
+def fetch_prepared(
+    asked: PreparedRequest, cache: Cache, connect: Connect | None, *, refresh: bool = False, watch: Watch = unwatched
+) -> Fetched:
+    """Fetch the program of a prepared request. Raises as `fetch` does."""
+    return download_prepared(asked, lookup_prepared(asked, cache, connect, refresh=refresh), cache, watch=watch)
 
 
 def lookup(request: Request, cache: Cache, connect: Connect | None, *, refresh: bool = False) -> LookupResult:

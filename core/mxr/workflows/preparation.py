@@ -26,21 +26,24 @@ PATIENCE = 3.0
 
 def prepare(
     options: RequestOptions,
-    model: str,
+    model: str | ModelReference,
     cache: Cache,
     connect: Connect | None,
     host: Host,
     *,
     defaults: RequestDefaults = NO_DEFAULTS,
     takes_open: bool = False,
-) -> tuple[ModelReference, PreparedRequest]:
-    """Return the model and the request for it. `defaults` fill what options and host leave open.
+) -> PreparedRequest:
+    """Return the request for a model. `defaults` fill what options and host leave open.
 
     `takes_open`: what is then still open comes from the only program that fits. What records or compiles needs every
     fact. Raises `UsageError` for a missing fact, with the toolchains for which the registry has programs; and as
     `completion.complete_request` does.
     """
-    subject = models.find_model(model, cache, connect, follow_links=options.follow_links)
+    subject = model
+    if isinstance(model, str):
+        subject = models.find_model(model, cache, connect, follow_links=options.follow_links)
+    assert isinstance(subject, ModelReference)
     defaults = all_defaults(options, subject, host, defaults, cache, connect)
     options, notes = apply_defaults(options, defaults, subject, host)
     if takes_open and not options.exact:
@@ -50,9 +53,9 @@ def prepare(
             from .completion import complete_request
 
             built = replace(built, notes=(*notes, *built.notes))
-            return subject, complete_request(built, options, subject, cache, connect)
+            return complete_request(built, options, subject, cache, connect)
     asked = _ask(options, subject, host, connect)
-    return subject, replace(asked, notes=(*notes, *asked.notes))
+    return replace(asked, notes=(*notes, *asked.notes))
 
 
 def _ask(options: RequestOptions, subject: ModelReference, host: Host, connect: Connect | None) -> PreparedRequest:

@@ -13,8 +13,7 @@ from mxr.install.installer import Installer, installer_for, installers_with_reco
 from mxr.install.ort_cache import OrtInstaller
 from mxr.install.placement import Destination
 
-SUBJECT = cast("Any", SimpleNamespace(path=None, stem="resnet50"))
-ASKED = cast("Any", None)
+ASKED = cast("Any", SimpleNamespace(model=SimpleNamespace(path=None, stem="resnet50")))
 
 
 @pytest.mark.parametrize("name", consumers.CONSUMERS)
@@ -32,11 +31,11 @@ def test_installers_with_records_name_their_folder() -> None:
 def test_a_name_that_only_its_provider_knows_is_refused_before_the_download(generation: str) -> None:
     installer = OrtInstaller()
     with pytest.raises(UsageError, match="resnet50 cannot be predicted") as caught:
-        installer.check_unrecorded(ASKED, SUBJECT, Destination("o/", consumer_options={"ort": generation}))
+        installer.check_unrecorded(ASKED, Destination("o/", consumer_options={"ort": generation}))
     assert "mxr import --ort-cache" in caught.value.hint
 
 
 @pytest.mark.parametrize("generation", ["A", "B", "1.27.1", "1.99"])
 def test_other_generations_pass_the_check(generation: str) -> None:
     # Builds of 1.99 are unknown: the placement itself reports that.
-    OrtInstaller().check_unrecorded(ASKED, SUBJECT, Destination("o/", consumer_options={"ort": generation}))
+    OrtInstaller().check_unrecorded(ASKED, Destination("o/", consumer_options={"ort": generation}))

@@ -69,8 +69,8 @@ def fetch(
     held(cache, data)
     made = delivery(Path("/"), key, data)
     fetched = Fetched(cache.file_path(made.program), "cache", Answer(made.artifact, Match()))
-    asked = PreparedRequest.of(Request(key), PYTHON)
-    return place_artifact(fetched, cache, asked, model, Destination(str(where), **how)).path
+    asked = PreparedRequest.of(Request(key), model, PYTHON)
+    return place_artifact(fetched, cache, asked, Destination(str(where), **how)).path
 
 
 def other_names(path: Path, tmp_path: Path) -> Iterator[Path]:
@@ -379,7 +379,7 @@ def test_a_set_replaces_neither_another_set_nor_strangers(
         fetched = {8: Fetched(cache.file_path(made.program), "cache", Answer(made.artifact, Match()))}
         subject = replace(model, model=key.model)
         variant_set.place_set(
-            fetched, {8: PreparedRequest.of(Request(key), PYTHON)}, subject, str(folder), cache, force=force
+            fetched, {8: PreparedRequest.of(Request(key), subject, PYTHON)}, str(folder), cache, force=force
         )
 
     folder.mkdir()

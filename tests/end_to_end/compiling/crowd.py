@@ -23,9 +23,9 @@ def fetch(model: str, folder: Path) -> str:
     """The sha256 of the bytes that one of them got."""
     cache, client = Cache(folder), Client(load_settings(os.environ))
     options = RequestOptions(kind="ref", migraphx="2.15", batch=4, consumer="python")
-    subject, asked = prepare(options, model, cache, lambda: client, Host())
+    asked = prepare(options, model, cache, lambda: client, Host())
     wanted = compile_workflow.CompileOrder(
-        job_protocol.CompileRequest(asked.request.key, asked.request.constraints, require_worker=True), subject
+        job_protocol.CompileRequest(asked.request.key, asked.request.constraints, require_worker=True), asked.model
     )
     job = compile_workflow.request_compile(client, wanted, fetch_workflow.unwatched)
     for progress in compile_workflow.follow(client, job):

@@ -73,12 +73,12 @@ class Shop:
         """As `mxr fetch --on-miss wait` does, without the start of a program each time."""
         cache, client = Cache(self.host.cache), Client(load_settings(self.host.environ))
         options = RequestOptions(kind="ref", migraphx=self.version, consumer="python", calibration=calibration, **said)
-        subject, asked = prepare(options, str(model), cache, lambda: client, hosts.Host())
+        asked = prepare(options, str(model), cache, lambda: client, hosts.Host())
         with pytest.raises(NoSuchArtifactError):
             fetch_workflow.fetch(asked.request, cache, lambda: client)
         wanted = compile_workflow.CompileOrder(
             job_protocol.CompileRequest(asked.request.key, asked.request.constraints, require_worker=True),
-            subject,
+            asked.model,
             calibration,
         )
         job = compile_workflow.request_compile(client, wanted, fetch_workflow.unwatched)

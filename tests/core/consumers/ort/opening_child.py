@@ -22,7 +22,7 @@ task = json.load(sys.stdin)
 settings = load_settings({"MXR_CACHE_DIR": task["cache"]})
 cache = Cache(settings.cache_dir)
 said = {"arch": "gfx942:sramecc+:xnack-", "rocm": "7.2", "migraphx": "2.15"}
-_, asked = prepare(mxr.RequestOptions(consumer="ort", **said), task["model"], cache, None, Host())
+asked = prepare(mxr.RequestOptions(consumer="ort", **said), task["model"], cache, None, Host())
 data = task["program"].encode()
 sha = sha256(data).hexdigest()
 file = File("model.mxr", len(data), sha, (Blob(sha, len(data)),))

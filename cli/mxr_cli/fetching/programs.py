@@ -1,0 +1,173 @@
+"""Fetch one program, or one for each of several batch sizes, and write them where `--output` says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mxr.errors import MxrError, NoSuchArtifactError
+from mxr.plans.plan import PlannedProgram, fetch_plan
+from mxr.workflows import fetch as fetch_workflow
+from mxr.workflows.preparation import prepare
+from mxr_cli.output import note, transfer_progress
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mxr.request.builder import PreparedRequest
+    from mxr.request.model import ModelReference
+    from mxr.workflows.fetch import Connect, Fetched
+    from mxr_cli.options import Session
+
+    from .fetch_options import FetchOptions
+
+
+def fetch_program(session: Session, options: FetchOptions) -> dict[str, Any]:
+    """Fetch one program, or the files recorded from its consumer, and write it. Returns the JSON document."""
+    (planned,) = plan_programs(session, options)
+    (fetched,) = obtain_programs(session, options, [planned])
+    return deliver_program(session, planned, fetched, session.connect(offline=options.offline))
+
+
+def plan_programs(session: Session, options: FetchOptions) -> list[PlannedProgram]:
+    """The program that the options ask for, or one for each batch size. Prints where their facts come from."""
+    cache, connect = session.cache(), session.connect(offline=options.offline)
+    takes_open = session.takes_open and not options.on_miss.compiles and not options.batches
+    host, model = session.host(options.request), options.model
+    plan = []
+    known: ModelReference | str = model or ""
+    for batch in options.batches or (options.request.batch,):
+        request = replace(options.request, batch=batch)
+        asked = prepare(request, known, cache, connect, host, defaults=options.defaults, takes_open=takes_open)
+        known = asked.model
+        several = bool(options.batches)
+        output = None if several else options.destination(asked.request.key)
+        plan.append(PlannedProgram(asked, output, batch if several else None))
+    tell_sources(plan)
+    for each in plan:
+        if each.asked.command:
+            note(f"mxr: the complete command: {each.asked.command}{options.placing_words}")
+    return plan
+
+
+def tell_sources(plan: Sequence[PlannedProgram]) -> None:
+    """Print where the facts of the requests come from, each line once."""
+    for line in dict.fromkeys(line for each in plan for line in each.asked.notes):
+        note(f"mxr: {line}")
+
+
+def obtain_programs(session: Session, options: FetchOptions, plan: Sequence[PlannedProgram]) -> list[Fetched]:
+    """Fetch programs into the cache; compile those that are missing if `on_miss` says so."""
+    connect = session.connect(offline=options.offline)
+    compile = None
+    if options.on_miss.compiles:
+        from mxr_cli.compile_on_miss import compile_programs
+
+        compile = partial(compile_programs, session, options.on_miss, options.request.calibration)
+    watch = transfer_progress("fetching")
+    try:
+        return fetch_plan(plan, session.cache(), connect, refresh=options.refresh, watch=watch, compile=compile)
+    except NoSuchArtifactError as error:
+        if len(plan) == 1 and options.on_miss.action == "fail" and connect is not None and plan[0].asked.model.path:
+            from mxr_cli.compile_on_miss import suggest_compile
+
+            suggest_compile(session, error, _worker_request(plan[0]))
+        raise
+
+
+def _worker_request(planned: PlannedProgram) -> PreparedRequest:
+    """The request that a worker would get on a miss."""
+    asked, output = planned.asked, planned.output
+    if output is None:
+        return asked
+    from mxr.install.installer import installer_for
+
+    try:
+        recording = installer_for(asked.consumer).recording_request(asked, output)
+    except MxrError:
+        return asked
+    return asked if recording is None else recording.request
+
+
+def _tell_differences(planned: PlannedProgram, fetched: Fetched) -> None:
+    label = "" if planned.batch is None else f"batch {planned.batch}: "
+    for line in fetched.warnings:
+        note(f"mxr: warning: {label}{line}")
+    if not fetched.answer.match.exact:
+        differences = fetch_workflow.describe_inexact_match(planned.asked.request, fetched.answer)
+        note(f"mxr: {label}not an exact match: {differences}")
+
+
+def deliver_program(
+    session: Session, planned: PlannedProgram, fetched: Fetched, connect: Connect | None
+) -> dict[str, Any]:
+    """Report accepted differences, and write a program where its output says. Returns the JSON document."""
+    _tell_differences(planned, fetched)
+    asked, output = planned.asked, planned.output
+    if output is None:
+        return fetched.to_json()
+    from mxr.install.installer import installer_for
+
+    placed = installer_for(asked.consumer).deliver(fetched, session.cache(), asked, output, connect)
+    for line in placed.notes:
+        note(f"mxr: {line}")
+    # A path that the user chose as a file needs no settings.
+    if placed.settings and not session.as_json and placed.path != Path(output.path):
+        note(f"mxr: configure {asked.consumer.name} with:")
+        for line in placed.settings:
+            note(f"  {line}")
+    return fetched.to_json() | {
+        "path": str(placed.path),
+        "consumer": asked.consumer.name,
+        "files": [str(path) for path in placed.files],
+        "settings": list(placed.settings),
+    }
+
+
+def fetch_set(session: Session, options: FetchOptions) -> dict[str, Any]:
+    """Fetch a program for each batch size, or none. Returns the JSON document."""
+    plan = plan_programs(session, options)
+    options = check_set(options, plan)
+    return deliver_set(session, options, plan, obtain_programs(session, options, plan))
+
+
+def check_set(options: FetchOptions, plan: Sequence[PlannedProgram]) -> FetchOptions:
+    """Check where a set is written, before anything is downloaded. Returns the options with that folder."""
+    if options.output is None:
+        return options
+    from mxr.install import variant_set
+    from mxr.install.placement import check_stem
+
+    variant_set.check_output(options.output)
+    options = replace(options, output=options.folder_of(plan[0].asked.request.key), per_arch=False)
+    assert options.output is not None
+    variant_set.check_output(options.output)
+    variant_set.file_names(_requests(plan), check_stem(options.name or plan[0].asked.model.stem))
+    return options
+
+
+def _requests(plan: Sequence[PlannedProgram]) -> dict[int, PreparedRequest]:
+    return {each.batch: each.asked for each in plan if each.batch is not None}
+
+
+def deliver_set(
+    session: Session, options: FetchOptions, plan: Sequence[PlannedProgram], fetched: Sequence[Fetched]
+) -> dict[str, Any]:
+    """Report accepted differences, and write a set where `--output` says. Returns the JSON document."""
+    wanted = _requests(plan)
+    found = dict(zip(wanted, fetched, strict=True))
+    for planned, each in zip(plan, fetched, strict=True):
+        _tell_differences(planned, each)
+    rows = {batch: {"batch": batch, **each.to_json()} for batch, each in found.items()}
+    listing = None
+    if options.output is not None:
+        from mxr.install import variant_set
+
+        cache, placing = session.cache(), {"link": options.link, "force": options.force}
+        placed = variant_set.place_set(found, wanted, options.output, cache, name=options.name, **placing)
+        listing = str(placed.listing)
+        for batch, path in placed.files.items():
+            rows[batch]["path"] = str(path)
+    return {"set": listing, "model": plan[0].asked.model.model, "entries": [rows[batch] for batch in sorted(rows)]}

@@ -1,0 +1,1 @@
+"""Programs that one call wants together."""

@@ -1,0 +1,135 @@
+"""A plan: the programs that one call wants. All of them are fetched, or none.
+
+Nothing is downloaded before every program exists. Bytes that several of them share are downloaded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from mxr.cache.store import Cache
+from mxr.errors import MxrError, NoSuchArtifactError
+from mxr.request.builder import PreparedRequest
+from mxr.util.frozen import dataclass
+from mxr.workflows.fetch import (
+    Connect,
+    Fetched,
+    FoundProgram,
+    Watch,
+    download_prepared,
+    fetch_compiled,
+    lookup_prepared,
+    unwatched,
+)
+
+if TYPE_CHECKING:
+    from mxr.install.installer import RecordingRequest
+    from mxr.install.placement import Destination
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedProgram:
+    """One program of a plan. `output`: where it goes, by the installer of its consumer. `batch`: its batch size, where
+    it is one of several.
+    """
+
+    asked: PreparedRequest
+    output: Destination | None = None
+    batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NeededProgram:
+    """A program to compile; with `recording`, the files that its consumer writes on a worker."""
+
+    planned: PlannedProgram
+    recording: RecordingRequest | None = None
+
+    @property
+    def asked(self) -> PreparedRequest:
+        """The request of the job."""
+        return self.planned.asked if self.recording is None else self.recording.request
+
+
+Compile = Callable[[Sequence[NeededProgram]], Sequence[str]]
+"""Compiles programs, and returns the id of the artifact of each."""
+
+
+def fetch_plan(
+    plan: Sequence[PlannedProgram],
+    cache: Cache,
+    connect: Connect | None,
+    *,
+    refresh: bool = False,
+    watch: Watch = unwatched,
+    compile: Compile | None = None,
+) -> list[Fetched]:
+    """Fetch the programs into the cache, in order; for an output, the recorded artifact of its consumer, if any.
+
+    `compile` makes what the registry lacks; without it, a miss is an error. Raises `UsageError` for an output that
+    cannot be written, before anything is downloaded; `NoSuchArtifactError`, which lists all that are missing; and what
+    `fetch.fetch_prepared` raises.
+    """
+    fetched: dict[int, Fetched] = {}
+    found: dict[int, FoundProgram] = {}
+    needed: dict[int, NeededProgram] = {}
+    missing: dict[int, NoSuchArtifactError] = {}
+    for at, each in enumerate(plan):
+        recorded, recording = _recorded(each, cache, connect, compiles=compile is not None)
+        if recorded is not None:
+            fetched[at] = recorded
+        elif recording is not None:
+            needed[at] = NeededProgram(each, recording)
+        else:
+            try:
+                found[at] = lookup_prepared(each.asked, cache, connect, refresh=refresh)
+            except NoSuchArtifactError as miss:
+                missing[at], needed[at] = miss, NeededProgram(each)
+    if missing and (compile is None or connect is None):
+        raise _missing_error({plan[at].batch: miss for at, miss in missing.items()}, len(plan))
+    compiled = compile(list(needed.values())) if needed and compile else ()
+    for at, program in found.items():
+        fetched[at] = download_prepared(plan[at].asked, program, cache, watch=watch)
+    for (at, each_needed), identity in zip(needed.items(), compiled, strict=True):
+        assert connect is not None
+        fetched[at] = fetch_compiled(identity, each_needed.asked.request, cache, connect(), watch=watch)
+    return [fetched[at] for at in range(len(plan))]
+
+
+def _recorded(
+    planned: PlannedProgram, cache: Cache, connect: Connect | None, *, compiles: bool
+) -> tuple[Fetched | None, RecordingRequest | None]:
+    """Return the recorded artifact for an output, or what a worker has to record for it."""
+    asked, output = planned.asked, planned.output
+    if output is None:
+        return None, None
+    from mxr.install.installer import installer_for
+
+    installer = installer_for(asked.consumer)
+    installer.check(asked, output, offline=connect is None)
+    if recorded := installer.find_recorded(asked, output, cache, connect):
+        return recorded, None
+    if compiles and (recording := installer.recording_request(asked, output)):
+        return None, recording
+    installer.check_unrecorded(asked, output)
+    return None, None
+
+
+def _missing_error(missing: Mapping[int | None, NoSuchArtifactError], of: int) -> NoSuchArtifactError:
+    first = next(iter(missing.values()))
+    if of == 1:
+        return first
+    rows = [{"batch": batch, "message": each.message, **each.context} for batch, each in missing.items()]
+    return NoSuchArtifactError(
+        f"{len(missing)} of the {of} variants are missing (batch {', '.join(map(str, missing))}), so none is "
+        f"delivered. {first.message}",
+        hint="Compile the missing variants with --on-miss wait, or request only the available ones.",
+        context={"missing": rows, "nearest": first.context.get("nearest", [])},
+    )
+
+
+def decisive_error(problems: Sequence[MxrError]) -> MxrError:
+    """Return the failure that determines the exit code: 5 before 8 before 75 before 4, then the first of the others."""
+    order = {exit: at for at, exit in enumerate((5, 8, 75, 4))}
+    return min(problems, key=lambda each: order.get(each.exit, len(order)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mxr.artifact.target import GfxArch
 from mxr.protocol.artifacts import Artifact, message_document
 
 from .output import format_size, format_time, key_cells
@@ -19,10 +20,7 @@ def artifact_row(artifact: Artifact) -> dict[str, Any]:
 def artifact_cells(artifact: Artifact) -> tuple[str, ...]:
     """The table cells of an artifact: id, target, toolchain, inputs, precision, origin, size, time of publication."""
     key, attributes = artifact.key, artifact.attributes
-    features = "".join(
-        f":{name}{sign}" for name in ("sramecc", "xnack") if (sign := getattr(attributes, name)) != "any"
-    )
-    target = f"{key.arch}{features}" if key.kind == "gpu" else key.kind
+    target = str(GfxArch.of(key.arch, attributes)) if key.kind == "gpu" else key.kind
     return (
         artifact.id[:12] + ("*" if artifact.promoted_at else ""),
         f"{target}/{attributes.num_cu}" if attributes.num_cu else target,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from sqlalchemy import case, func, select
 
+from mxr.artifact.attributes import HARDWARE, PATCHES
 from mxr.errors import MxrError, NoSuchArtifactError
 from mxr.facts import CONSTRAINT, FACTS, KEY
 from mxr.protocol import jobs as job_protocol
@@ -17,9 +18,7 @@ from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.job_tables import JobRow, WorkerRow
 from mxr_registry.database.session import Session, now
 
-REASONS = frozenset(fact.name for fact in FACTS if fact.place in (KEY, CONSTRAINT)) | {
-    *("form", "sramecc", "xnack", "rocm_patch", "migraphx_patch", "build")
-}
+REASONS = frozenset(fact.name for fact in FACTS if fact.place in (KEY, CONSTRAINT)) | {*("form", *HARDWARE, *PATCHES)}
 """Fields that can be the reason of a miss; all others count as `other`."""
 
 Line = tuple[Mapping[str, str], float]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import click
 
-from mxr.artifact.target import userland
+from mxr.artifact.target import GfxArch, userland
 from mxr_cli.options import Session, local
 from mxr_cli.output import echo, note, print_json
 
@@ -48,10 +48,9 @@ def host(session: Session, node_labels: bool) -> None:
         for each in found.installations:
             echo(f"  {each}")
     for gpu in found.targets:
-        features = "".join(f":{name}{sign}" for name in ("sramecc", "xnack") if (sign := getattr(gpu, name)))
         actual = f", actually {gpu.real_arch}" if gpu.real_arch and gpu.real_arch != gpu.arch else ""
         units = f"{gpu.num_cu or '?'} CUs as counted by MIGraphX"
-        echo(f"GPU       {gpu.arch}{features}, {units}, {gpu.name or gpu.vendor}{actual}")
+        echo(f"GPU       {GfxArch.of(gpu.arch, gpu)}, {units}, {gpu.name or gpu.vendor}{actual}")
     if not found.targets:
         echo("GPU       none found")
     if found.found_by:

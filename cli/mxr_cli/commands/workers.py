@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mxr.artifact.target import userland
+from mxr.artifact.target import GfxArch, userland
 from mxr_cli.options import Session, common
 from mxr_cli.output import echo, format_time, print_json, print_table
 
@@ -58,5 +58,4 @@ def _capabilities(can: WorkerCapabilities) -> tuple[str, str]:
 def _target(target: HostTarget) -> str:
     if target.kind != "gpu":
         return target.kind
-    features = "".join(f":{name}{sign}" for name in ("sramecc", "xnack") if (sign := getattr(target, name)))
-    return f"{target.arch}{features}" + (f"/{target.num_cu}" if target.num_cu else "")
+    return str(GfxArch.of(target.arch, target)) + (f"/{target.num_cu}" if target.num_cu else "")

@@ -18,6 +18,8 @@ from . import limits, target
 from .key import Key, other_releases
 
 PATCH = r"\.[0-9A-Za-z.+~-]{1,60}"
+HARDWARE = ("sramecc", "xnack", "num_cu", "chiplets")
+PATCHES = ("rocm_patch", "migraphx_patch", "build")
 LIBRARIES = ("miopen", "rocblas", "hipblaslt")
 
 

@@ -7,19 +7,18 @@ A rule that does not simply match records a value that it assumed (`assumed`), a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from mxr.errors import UsageError
 from mxr.facts import stated
 from mxr.util.frozen import dataclass
 
-from .attributes import Attributes, Constraints, RelatedKey
+from .attributes import HARDWARE, LIBRARIES, PATCHES, Attributes, Constraints, RelatedKey
 from .key import Difference
 from .serving import BUILT, PUSHED, allows
 from .target import ALLOWED_TUNINGS, FEATURES, TUNINGS
 
-PATCHES = ("rocm_patch", "migraphx_patch", "build")
 TUNING_LADDER = TUNINGS[::-1]
 """Best first."""
 
@@ -77,6 +76,35 @@ def judge(constraints: Constraints, candidate: Candidate) -> Verdict:
     for rule in RULES:
         rule(constraints, candidate.attributes, verdict)
     return verdict
+
+
+def satisfies(constraints: Constraints, attributes: Attributes) -> bool:
+    """Return whether an artifact with these attributes and the requested key can serve."""
+    return not judge(constraints, Candidate("", attributes)).refused
+
+
+def surely_satisfies(constraints: Constraints, promised: Attributes) -> bool:
+    """Return whether a running compile will satisfy constraints, whatever its open attributes and libraries will be."""
+    if constraints.exact and (constraints.sramecc or constraints.xnack):
+        return False
+    stated = (name for name in (*HARDWARE, *PATCHES) if getattr(constraints, name) is not None)
+    if any(getattr(promised, name) in (None, "any") for name in stated):
+        return False
+    return satisfies(constraints, replace(promised, libraries=LIBRARIES if constraints.rocm_patch else ()))
+
+
+def covers(permitted: Constraints, asked: Constraints) -> bool:
+    """Return whether every artifact that satisfies the constraints `permitted` also satisfies `asked`.
+
+    This is the case only if each constraint in `asked` is one of `permitted`, which allows no relaxation that `asked`
+    does not allow.
+    """
+    for name in (*HARDWARE, *PATCHES, "tuning"):
+        if getattr(asked, name) not in (None, getattr(permitted, name)):
+            return False
+    if asked.real_arch != permitted.real_arch:
+        return False
+    return set(permitted.allow) <= set(asked.allow) and (permitted.exact or not asked.exact)
 
 
 def _related(constraints: Constraints, related: RelatedKey, verdict: Verdict) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from mxr.errors import UsageError
 from mxr.facts import KINDS as KINDS
@@ -96,6 +97,12 @@ class GfxArch:
                 raise UsageError(f"{base} has no {name} setting.", hint=f"Omit it: {stated('arch', base)}.")
             found[name] = sign
         return cls(base, found.get("sramecc"), found.get("xnack"))
+
+    @classmethod
+    def of(cls, base: str | None, features: Any) -> GfxArch:
+        """Return an arch with the features that attributes, constraints or a GPU state."""
+        signs = (sign if sign in ("+", "-") else None for sign in (getattr(features, name) for name in FEATURES))
+        return cls(base or "", *signs)
 
     def __str__(self) -> str:
         return self.base + "".join(f":{name}{sign}" for name in FEATURES if (sign := getattr(self, name)) is not None)

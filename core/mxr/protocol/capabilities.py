@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from mxr.artifact.attributes import LIBRARIES, Attributes, Constraints, Request
 from mxr.artifact.key import Key
-from mxr.artifact.matching import Candidate, judge
+from mxr.artifact.matching import satisfies
 from mxr.artifact.target import split_version
 from mxr.consumers.ort.recording_form import runtime_in
 from mxr.host_facts import HostTarget, HostToolchain
@@ -98,7 +98,7 @@ def _across(can: WorkerCapabilities, request: Request) -> CompileMethod | None:
         return None
     if constraints.num_cu is None or constraints.chiplets is None:
         return None
-    if judge(constraints, Candidate("", made_across(constraints, can.toolchain))).refused:
+    if not satisfies(constraints, made_across(constraints, can.toolchain)):
         return None
     return next((CompileMethod(at, cross=True) for at, each in enumerate(can.targets) if each.kind == "gpu"), None)
 
@@ -115,5 +115,4 @@ def serves(constraints: Constraints, target: HostTarget, toolchain: HostToolchai
     compiled for hours and then refused.
     """
     made = made_by(target, toolchain, tuning or tuning_for(constraints))
-    made = replace(made, libraries=LIBRARIES if target.kind == "gpu" else ())
-    return not judge(constraints, Candidate("", made)).refused
+    return satisfies(constraints, replace(made, libraries=LIBRARIES if target.kind == "gpu" else ()))

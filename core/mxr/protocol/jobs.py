@@ -307,20 +307,6 @@ class HandBackJob:
     fence: int
 
 
-def covers(permitted: Constraints, asked: Constraints) -> bool:
-    """Return whether every possible result of a job with the constraints `permitted` also satisfies `asked`.
-
-    This is the case only if each constraint in `asked` is one of the job, and the job allows no relaxation that
-    `asked` does not allow. Once a job is claimed, its result is known, and `matching.judge` decides instead.
-    """
-    for name in ("sramecc", "xnack", "num_cu", "chiplets", "rocm_patch", "migraphx_patch", "build", "tuning"):
-        if getattr(asked, name) not in (None, getattr(permitted, name)):
-            return False
-    if asked.real_arch != permitted.real_arch:
-        return False
-    return set(permitted.allow) <= set(asked.allow) and (permitted.exact or not asked.exact)
-
-
 def check_job(identity: str) -> str:
     """Return `identity` if it is the id of a job, or at least 8 digits of it. Raises `UsageError`."""
     return check_sha256(identity, "job") if len(identity) == 64 else _short(identity)

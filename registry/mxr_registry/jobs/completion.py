@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from sqlalchemy.exc import IntegrityError
 
-from mxr.artifact.attributes import Attributes
+from mxr.artifact.attributes import HARDWARE, PATCHES, Attributes
 from mxr.artifact.key import Difference, Key
 from mxr.artifact.manifest import artifact_id
 from mxr.artifact.matching import Candidate, judge
 from mxr.artifact.serving import BUILT
+from mxr.artifact.target import FEATURES
 from mxr.errors import DamagedError, MismatchError, NoSuchBlobError
 from mxr.protocol import jobs as job_protocol
 from mxr_registry.artifacts import catalog, publication
@@ -24,13 +25,13 @@ from mxr_registry.storage.store import Store
 
 from . import estimates, lease_endings, logs, tracking, transitions, workers
 
-INHERITED = ("num_cu", "chiplets", "rocm_patch", "migraphx_patch", "build", "real_arch")
+INHERITED = (*(name for name in HARDWARE if name not in FEATURES), *PATCHES, "real_arch")
 """Attributes that a finished artifact takes from its claim if the worker does not report them."""
 
 CHECK_LEASE = 300.0
 """Minimum lease in seconds while the registry checks a finished program: reading a large one takes time."""
 
-PROMISED = ("sramecc", "xnack", "tuning", *INHERITED)
+PROMISED = (*FEATURES, "tuning", *INHERITED)
 """Attributes that a claim fixes in advance. Requests that attached to the running job rely on them."""
 
 

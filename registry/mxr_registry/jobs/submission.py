@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -21,9 +21,9 @@ from sqlalchemy import func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from mxr.artifact import compile_support
-from mxr.artifact.attributes import LIBRARIES, Attributes, Constraints, Request
+from mxr.artifact.attributes import Constraints, Request
 from mxr.artifact.limits import MAX_OPEN_JOBS, MAX_OPEN_PER_KEY
-from mxr.artifact.matching import Candidate, judge
+from mxr.artifact.matching import covers, surely_satisfies
 from mxr.artifact.timestamps import Timestamp
 from mxr.consumers.ort.recording_form import check_recording
 from mxr.errors import ConflictError, NoSuchBlobError, NoSuchModelError, TemporaryError, UsageError
@@ -177,21 +177,10 @@ def _attachable(session: Session, namespace: str, request: Request, terms: str) 
 
 
 def _will_satisfy(row: Row, constraints: Constraints) -> bool:
-    if job_protocol.covers(lanes.constraints_of(row.constraints_json), constraints):
+    if covers(lanes.constraints_of(row.constraints_json), constraints):
         return True
     running = row.state == job_protocol.RUNNING
-    return running and _certainly_satisfies(constraints, catalog.attributes_of(row.pinned_json))
-
-
-def _certainly_satisfies(constraints: Constraints, pinned: Attributes) -> bool:
-    """Whether a running compile will satisfy these constraints, whatever its open attributes and libraries will be."""
-    if constraints.exact and (constraints.sramecc or constraints.xnack):
-        return False
-    for name in ("sramecc", "xnack", "num_cu", "chiplets", "rocm_patch", "migraphx_patch", "build"):
-        if getattr(constraints, name) is not None and getattr(pinned, name) in (None, "any"):
-            return False
-    libraries = LIBRARIES if constraints.rocm_patch else ()
-    return not judge(constraints, Candidate("", replace(pinned, libraries=libraries))).refused
+    return running and surely_satisfies(constraints, catalog.attributes_of(row.pinned_json))
 
 
 def _require_worker(

@@ -12,7 +12,7 @@ from sqlalchemy import bindparam, delete, exists, func, select, update
 from mxr.artifact.attributes import Constraints, Request
 from mxr.artifact.key import Key
 from mxr.artifact.limits import MAX_ALL_CAPABILITIES, MAX_WORKERS
-from mxr.artifact.target import userland
+from mxr.artifact.target import GfxArch, userland
 from mxr.artifact.timestamps import time_text
 from mxr.consumers.ort.recording_form import runtime_in
 from mxr.errors import NotFoundError, NoWorkerError, TemporaryError
@@ -238,11 +238,9 @@ def _needed(key: Key, constraints: Constraints) -> str:
         return f"a worker for the ref target with MIGraphX {migraphx}"
     counted = ((constraints.num_cu, "CUs"), (constraints.chiplets, "chiplets"))
     counts = "".join(f", {count} {unit}" for count, unit in counted if count)
-    features = "".join(
-        f":{name}{getattr(constraints, name)}" for name in ("sramecc", "xnack") if getattr(constraints, name)
-    )
+    arch = GfxArch.of(key.arch, constraints)
     return (
-        f"a worker for gpu {'' if key.vendor == 'amd' else f'{key.vendor} '}{key.arch}{features}{counts}"
+        f"a worker for gpu {'' if key.vendor == 'amd' else f'{key.vendor} '}{arch}{counts}"
         f"{f' (a {constraints.real_arch} that reports this arch)' if constraints.real_arch else ''}, with "
         f"{userland(key.vendor)} {constraints.rocm_patch or key.rocm} and MIGraphX {migraphx}{_with_runtime(key)}"
     )

@@ -212,7 +212,7 @@ def test_eight_bits_without_calibration_are_said_everywhere(
     worker("one").ready()
     found = mxr("fetch", convnet, *REF, "--precision", "int8", "--on-miss", "wait", "--json")
     (warning,) = found.json["warnings"]
-    assert warning.startswith("int8 without calibration data") and "--calibration FILE.npz" in warning
+    assert warning.startswith("int8 without calibration data") and "samples (calibration)" in warning
     assert warning in mxr("fetch", convnet, *REF, "--precision", "int8").err
     other = ("--precision", "int8", "--batch", "2", "--on-miss", "ask")
     assert warning in mxr("fetch", convnet, *REF, *other, expect=4).err

@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from mxr.artifact.attributes import Attributes, Constraints
-from mxr.artifact.matching import Candidate, judge
-from mxr.protocol import jobs as job_protocol
-from mxr_registry.jobs.submission import _certainly_satisfies
+from mxr.artifact.matching import Candidate, covers, judge, surely_satisfies
 
 EXAMPLES = crowd(500, 100)
 
@@ -59,7 +57,7 @@ def serves(asked: Constraints, program: Attributes) -> bool:
 def test_what_satisfies_a_covering_job_satisfies_the_asker(
     job: Constraints, asked: Constraints, made: Attributes
 ) -> None:
-    if job_protocol.covers(job, asked) and serves(job, made):
+    if covers(job, asked) and serves(job, made):
         assert serves(asked, made)
 
 
@@ -72,5 +70,5 @@ def test_what_a_claim_pinned_satisfies_who_attached_since(
     made = replace(pinned, libraries=other.libraries)
     made = replace(made, sramecc="any") if no_sramecc else made
     made = replace(made, xnack="any") if no_xnack else made
-    if _certainly_satisfies(asked, pinned):
+    if surely_satisfies(asked, pinned):
         assert serves(asked, made)

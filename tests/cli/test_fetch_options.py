@@ -34,7 +34,7 @@ def parse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Parse:
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("MXR_CONSUMER", "MXR_REGISTRY", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(fetch_command, "run_fetch", fetch)
+    monkeypatch.setattr(fetch_command, "_fetch", fetch)
 
     def run(*arguments: str) -> tuple[Session, FetchOptions]:
         with pytest.raises(SystemExit) as ended:

@@ -62,7 +62,7 @@ WARM = {
     "mxr.workflows": "fetch preparation",
     "mxr_cli": "grouped_help main on_miss options output",
     "mxr_cli.commands": "fetch",
-    "mxr_cli.fetching": "dispatch fetch_options ort_options programs",
+    "mxr_cli.fetching": "fetch_options ort_options programs",
 }
 """The modules that a hit in the cache may import, by package: every start of a pod pays for each of them."""
 

@@ -10,8 +10,7 @@ import click
 from mxr import facts
 from mxr.errors import MxrError, NoSuchArtifactError, UsageError, WouldOverwriteError
 from mxr.request.builder import RequestOptions
-from mxr_cli.fetching.dispatch import dispatch_fetch as run_fetch
-from mxr_cli.fetching.fetch_options import FetchOptions
+from mxr_cli.fetching.fetch_options import FetchOptions, with_defaults
 from mxr_cli.fetching.ort_options import OrtOptions, ort_options
 from mxr_cli.grouped_help import GroupedCommand
 from mxr_cli.on_miss import OnMiss
@@ -133,7 +132,9 @@ def fetch(
     wanted = FetchOptions(request=options, batches=batches, on_miss=action, ort=ort, **values)
     _check(wanted)
     try:
-        document = run_fetch(session, wanted)
+        # With an output, it does without a cache that cannot be used.
+        with session.cache().staged_beside(wanted.output):
+            document = _fetch(session, wanted)
     except (NoSuchArtifactError, WouldOverwriteError) as error:
         if action.action != "continue":
             raise
@@ -144,6 +145,22 @@ def fetch(
     else:
         for row in document.get("entries", (document,)):
             echo(row["path"])
+
+
+def _fetch(session: Session, options: FetchOptions) -> dict[str, Any]:
+    """Fetch the models of a genai_config, the entries of a lock, a set of batch sizes, or one program."""
+    if options.genai_config is not None:
+        from mxr_cli.fetching.genai import fetch_genai_models
+
+        return fetch_genai_models(session, options)
+    if options.locked is not None:
+        from mxr_cli.fetching.locked import fetch_locked
+
+        return fetch_locked(session, options)
+    from mxr_cli.fetching.programs import fetch_program, fetch_set
+
+    options = with_defaults(session, options)
+    return fetch_set(session, options) if options.batches else fetch_program(session, options)
 
 
 def _check(options: FetchOptions) -> None:

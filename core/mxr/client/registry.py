@@ -33,8 +33,8 @@ from mxr.settings import Settings
 from mxr.util import codec
 from mxr.util.hashing import CHUNK
 
-from .command_hints import command_hint
 from .credentials import Credentials
+from .hints import command_hint
 from .plain_http import is_loopback_url
 from .pools import new_pool
 from .proxy_replies import proxy_error

@@ -17,8 +17,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .record import LEVELS, KnownFailure
-from .table import FAILURES
+from .table import FAILURES, LEVELS, KnownFailure
 
 __all__ = ["MAX_BYTES", "Explanation", "KnownFailure", "find_failures"]
 

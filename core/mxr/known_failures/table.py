@@ -1,7 +1,7 @@
 """Load all known failures: the tables of the programs (`*.toml`), joined in the order in which they are searched.
 
 To add a failure, add a row to the table of the program that prints the text, and a sample line to
-`tests/core/known_failures/test_explainer.py`. `KnownFailure` in `record` explains the fields; `who` is that of the
+`tests/core/known_failures/test_explainer.py`. `KnownFailure` explains the fields; `who` is that of the
 table. Rules for a row, all of them tested:
 
 - A pattern is matched against one line at a time, without regard to case. The line has no colours, timestamps or other
@@ -19,17 +19,56 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
-
-from .record import KnownFailure
+from typing import Any, Literal
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-__all__ = ["FAILURES"]
+Who = Literal["migraphx", "onnxruntime", "amdinfer", "hip", "kernel"]
+Kind = Literal["permanent", "transient", "hang", "mismatch", "usage", "damaged", "warning"]
+Level = Literal["cause", "symptom", "note", "catch-all"]
+
+LEVELS: tuple[Level, ...] = ("cause", "symptom", "note", "catch-all")
+"""The order in which the explainer reports failures."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFailure:
+    """One known failure: how to recognise it in a log, what it means and how to fix it.
+
+    `who` is the program that prints the text.
+
+    `kind` tells a worker how to treat a compile that ends with this failure. `permanent`, `mismatch`, `usage` and
+    `damaged` fail again; `transient` may succeed on a retry or on a larger host; `hang` means that the worker must
+    probe the GPU first; `warning` is not a failure.
+
+    `needles` are literal lower-case texts; one of them must occur before `pattern` is tried.
+
+    `means` and `fix` can contain `{group}` for each named group of `pattern`.
+
+    `source` is where the text is documented or was observed.
+
+    `covers` names failures that are less specific: they are not reported for the same line.
+
+    `unless` is a lower-case text that, anywhere in the log, rules the failure out.
+    """
+
+    name: str
+    who: Who
+    kind: Kind
+    level: Level
+    needles: tuple[bytes, ...]
+    pattern: str
+    means: str
+    fix: str
+    source: str
+    covers: tuple[str, ...] = ()
+    unless: bytes = b""
+
 
 TABLES = (
     "migraphx_versions",

@@ -9,7 +9,7 @@ onnx/onnx.proto of github.com/onnx/onnx (tests compare them with the onnx packag
     graph       inputs, outputs, opset            structure   digest of the graph without its weights
     writer      writes a model of one node        window      bytes that are read on demand
     values      data types                        file_types  identifies other file types
-    weight_dims dims of outputs from the weights    relocation  other names for external data
+    weight_dims dims of outputs from the weights
     neighbours  the model of a file with external data
 """
 

@@ -195,7 +195,7 @@ def lookup(request: Request, cache: Cache, connect: Connect | None, *, refresh: 
         if client.identity:
             cache.note_registry(client.identity)
             cache.store_miss(request)
-        from .miss_hints import with_commands
+        from mxr.client.hints import with_commands
 
         raise with_commands(miss, request) from None
     except (UnreachableError, TemporaryError) as problem:

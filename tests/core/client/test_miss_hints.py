@@ -9,8 +9,8 @@ import pytest
 from strategies import GPU
 
 from mxr.artifact.attributes import Constraints, Request
+from mxr.client.hints import push_command, with_commands
 from mxr.errors import NoSuchArtifactError
-from mxr.workflows.miss_hints import push_command, with_commands
 
 REQUEST = Request(
     replace(GPU, arch="gfx942", precision=("fp16",), env=(("MIGRAPHX_DISABLE_MLIR", "1"),)),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mxr import errors
-from mxr.client.command_hints import command_hint
+from mxr.client.hints import command_hint
 from mxr.errors import MxrError
 
 RULE = {"rule": "built", "namespace": "team/a", "excluded": ["ab" * 32]}

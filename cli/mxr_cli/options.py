@@ -35,7 +35,7 @@ class Session:
     """One run of a command: its settings and its output format.
 
     `whole_node` also counts GPUs of the node that this container was not given, as needed by an init container.
-    `takes_open`: facts that nobody tells may come from the only program that fits. `said`: notes that were printed.
+    `takes_open`: unspecified facts may come from the only program that fits. `said`: notes that were printed.
     `opened`: the cache, once it was used.
     """
 

@@ -91,7 +91,7 @@ class Spool:
         final = self.folder / "calibration" / f"{sha}.npz"
         if not self._has(final, sha):
             with (
-                disk.landing(final) as descriptor,
+                disk.atomic_file(final) as descriptor,
                 client.blob(sha, direct=False) as chunks,
                 os.fdopen(os.dup(descriptor), "wb") as out,
             ):

@@ -198,15 +198,17 @@ class NotAllowedError(MxrError):
     """Permission denied."""
 
     code, status, exit = "not_allowed", 403, 7
-    usual_hint = "Ask who runs the registry for the permission."
+    usual_hint = "Ask the registry's operator for access."
 
 
 class UnauthenticatedError(NotAllowedError):
     """The request has no valid token."""
 
     code, status = "unauthenticated", 401
-    usual_hint = "Run `mxr login`, or set MXR_TOKEN_FILE or MXR_TOKEN. Who runs the registry makes tokens."
-    api_hint = "Send `Authorization: Bearer TOKEN`. Who runs the registry makes tokens (`mxr-registry token create`)."
+    usual_hint = "Run `mxr login`, or set MXR_TOKEN_FILE or MXR_TOKEN. Tokens are issued by the registry's operator."
+    api_hint = (
+        "Send `Authorization: Bearer TOKEN`. The registry's operator issues tokens (`mxr-registry token create`)."
+    )
 
 
 class WouldOverwriteError(NotAllowedError):

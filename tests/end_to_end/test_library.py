@@ -52,7 +52,7 @@ WARM = {
     "mxr.cache": "folder partition policy store usage_log",
     "mxr.consumers": "consumer python",
     "mxr.display": "redaction streams text",
-    "mxr.host_facts": "facts features gpus kfd places rocminfo root toolchain visible",
+    "mxr.host_facts": "features gpus host kfd places rocminfo root toolchain visible",
     "mxr.onnxfile": "binding external file_types graph neighbours protobuf reader values weight_dims window",
     "mxr.plans": "plan",
     "mxr.request": "builder defaults model this_host",

@@ -16,7 +16,7 @@ from mxr.util.frozen import dataclass
 
 from .attributes import Constraints, RelatedKey, Request
 from .key import Key
-from .matching import Candidate, choose_candidate, judge
+from .matching import Candidate, apply_rules, choose_candidate
 from .partial import PartialRequest
 from .serving import BUILT, allows
 from .target import FEATURES, dim_to_json
@@ -90,7 +90,7 @@ def facts_of(choice: Choice) -> Mapping[str, Any]:
 
 def _choices_of_key(constraints: Constraints, key: Key, group: Sequence[Candidate], serve: str) -> Iterable[Choice]:
     allowed = [each for each in group if allows(serve, each.origin, promoted=bool(each.promoted))]
-    serving = [each for each in allowed if not judge(constraints, each).refused]
+    serving = [each for each in allowed if not apply_rules(constraints, each).refused]
     if len(serving) < 2:
         return [Choice(key, id=each.id) for each in serving]
     # A push must not divide what was built or promoted: it would stop requests that were answered.

@@ -68,7 +68,7 @@ class Verdict:
         self.refused: list[Difference] = []
 
 
-def judge(constraints: Constraints, candidate: Candidate) -> Verdict:
+def apply_rules(constraints: Constraints, candidate: Candidate) -> Verdict:
     """Apply all rules to one candidate."""
     verdict = Verdict()
     if candidate.related is not None:
@@ -80,7 +80,7 @@ def judge(constraints: Constraints, candidate: Candidate) -> Verdict:
 
 def satisfies(constraints: Constraints, attributes: Attributes) -> bool:
     """Return whether an artifact with these attributes and the requested key can serve."""
-    return not judge(constraints, Candidate("", attributes)).refused
+    return not apply_rules(constraints, Candidate("", attributes)).refused
 
 
 def surely_satisfies(constraints: Constraints, promised: Attributes) -> bool:
@@ -203,7 +203,7 @@ def choose_candidate(
     not give a feature and the candidates have different settings of it.
     """
     allowed = [each for each in candidates if allows(serve, each.origin, promoted=bool(each.promoted))]
-    serving = [(each, verdict) for each in allowed if not (verdict := judge(constraints, each)).refused]
+    serving = [(each, verdict) for each in allowed if not (verdict := apply_rules(constraints, each)).refused]
     if not serving:
         return None
     _agree(constraints, [each for each, _ in serving])

@@ -122,7 +122,7 @@ def export(
         raise UsageError(f"{final} is a folder.", hint="Give the path of a file: -o FOLDER/bundle.tar.")
     before = disk.refuse_other(final, "a bundle", _is_bundle)
     heads, places, size = _arrange(layout)
-    with disk.landing(final, before=before) as descriptor:
+    with disk.atomic_file(final, before=before) as descriptor:
         with disk.faults(final):
             os.posix_fallocate(descriptor, 0, size)
             for at, data in heads:

@@ -240,7 +240,7 @@ def into_cache(
 def _write_file(layout: ImageLayout, file: File, cache: Cache, watch: Watch) -> None:
     final, digest = cache.prepare_file(file.sha256), sha256()
     progress = watch(file.size)
-    with disk.landing(final, mode=0o444) as descriptor:
+    with disk.atomic_file(final, mode=0o444) as descriptor:
 
         def write(data: Data, at: int) -> None:
             with disk.faults(final):

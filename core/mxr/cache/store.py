@@ -169,7 +169,7 @@ class Cache:
     ) -> os.stat_result | None:
         """Create `final` from a program: a reflink or a copy, or with `link` a hard link.
 
-        Returns the status of a copy when its last byte was written. Raises as `disk.landing` does.
+        Returns the status of a copy when its last byte was written. Raises as `disk.atomic_file` does.
         """
         source = self.access_path(sha)
         if link or (self._staging is not None and self._staging.can_move(sha)):
@@ -391,12 +391,12 @@ class Cache:
         sources = (self._local, self.partition, self.imported)
         return sorted({each for source in sources if source is not None for each in source.model_identities(prefix)})
 
-    def store_model(self, model: Model, *, told: bool = False) -> None:
-        """Store the inputs of a model for requests by hash; `told`: by the registry, and not read from the model.
+    def store_model(self, model: Model, *, from_registry: bool = False) -> None:
+        """Store the inputs of a model for requests by hash. `from_registry`: nobody read them from the model itself.
 
         Does nothing if the cache is not writable.
         """
-        partition = self.partition if told else self._local
+        partition = self.partition if from_registry else self._local
         with suppress(MxrError):
             if partition is not None:
                 partition.store_model(model)

@@ -74,7 +74,7 @@ def download(
     Returns the status of the file when its last byte was written. Raises `DamagedError` when the registry sends bytes
     that do not match, `UnreachableError`, and a disk error as `disk.faults` does.
     """
-    with disk.landing(final, mode=0o444) as descriptor:
+    with disk.atomic_file(final, mode=0o444) as descriptor:
         with disk.faults(final):
             if file.size:
                 os.posix_fallocate(descriptor, 0, file.size)

@@ -176,7 +176,7 @@ def _distrust(status: os.stat_result, *, any_owner: bool) -> str:
         return f"it belongs to user {status.st_uid}"
     writers = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if writers & stat.S_IWOTH or (writers and not _is_own_group(status.st_gid)):
-        return f"other users can write it (mode {stat.S_IMODE(status.st_mode):04o}; `chmod go-w` mends that)"
+        return f"other users can write it (mode {stat.S_IMODE(status.st_mode):04o}; fix it with `chmod go-w`)"
     return ""
 
 
@@ -189,7 +189,7 @@ def _exposure(status: os.stat_result, descriptor: int) -> str:
     if not readers or status.st_uid != os.geteuid() or os.fstatvfs(descriptor).f_flag & os.ST_RDONLY:
         return ""
     if readers & stat.S_IROTH or not _is_own_group(status.st_gid):
-        return f"other users can read it (mode {stat.S_IMODE(status.st_mode):04o}; `chmod go-r` mends that)"
+        return f"other users can read it (mode {stat.S_IMODE(status.st_mode):04o}; fix it with `chmod go-r`)"
     return ""
 
 

@@ -1,6 +1,6 @@
 """Detects the GPUs and the toolchain of a host from files and tools, without MIGraphX and without a GPU library.
 
-facts       data types: Host, HostTarget, HostToolchain; to record, read back and combine them
+host        data types: Host, HostTarget, HostToolchain; to record, read back and combine them
 root        reads files below a root folder
 kfd         nodes of the kernel's KFD topology
 features    sramecc, xnack, MIGraphX's count of CUs, overridden arch
@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from .facts import Host, HostTarget, HostToolchain, Installation, combine, describe, read_recorded, write_host
+from .host import Host, HostTarget, HostToolchain, Installation, combine, describe, read_recorded, write_host
 from .root import Root, Run
 
 __all__ = [

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from mxr.facts import stated
 
 from . import features
-from .facts import HostTarget
+from .host import HostTarget
 from .kfd import NODES, TopologyNode, read_nodes
 from .rocminfo import Agent, parse_rocminfo
 from .root import Root, Run

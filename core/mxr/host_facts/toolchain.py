@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from mxr.facts import stated
 
-from .facts import HostToolchain, Installation, describe
 from .gpus import TIMEOUT
+from .host import HostToolchain, Installation, describe
 from .places import ROCM_VARIABLES, Place, is_hygon, other_places, rocm_folders
 from .root import Root, Run
 

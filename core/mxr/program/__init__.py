@@ -1,6 +1,6 @@
 """Reads .mxr files without MIGraphX and without a GPU: what a program was compiled for, and where to cut it into blobs.
 
-Data flow: source -> container (MessagePack) -> header and nodes -> code objects (bundle, elf) -> conclude ->
+Data flow: source -> container (MessagePack) -> header and nodes -> code objects (bundle, elf) -> derivation ->
 description. The package imports a submodule only when one of its names is used, because most commands use none.
 """
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from mxr.artifact.target import GfxArch
 from mxr.program.elf import MAGIC as ELF_MAGIC
 from mxr.program.elf import Allowance, CodeObject, read_elf
-from mxr.program.isa import meet, read_isa
+from mxr.program.isa import intersect, read_isa
 from mxr.program.source import BytesSource, Source, Span, SplicedSource
 
 MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
@@ -69,7 +69,7 @@ def _read_bundle(source: Source, allowance: Allowance, depth: int) -> CodeObject
         inner = _read(SplicedSource(source, (span,)), allowance, depth + 1)
         isas |= inner.isas
         unread |= inner.unread
-        agrees = any(meet(named, isa) is not None for isa in inner.isas)
+        agrees = any(intersect(named, isa) is not None for isa in inner.isas)
         confirmed |= agrees
         problems += [inner.problem] if inner.problem else []
         if inner.isas and not agrees:

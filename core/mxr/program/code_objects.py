@@ -8,7 +8,7 @@ from mxr.artifact.target import GfxArch
 from mxr.program.bundle import MAX_INFLATED_BYTES, read_code_object
 from mxr.program.description import Basis, Certainty
 from mxr.program.elf import Allowance
-from mxr.program.isa import can_meet
+from mxr.program.isa import can_intersect
 from mxr.program.source import BytesSource, Source, SplicedSource
 from mxr.program.tokens import Binary
 
@@ -54,7 +54,7 @@ class CodeObjects:
 
     def are_mixed(self) -> bool:
         """Whether no single device can load all code objects."""
-        return not can_meet(self._isa_sets)
+        return not can_intersect(self._isa_sets)
 
     def ground(self) -> Basis:
         """How certain the archs are, and why."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from mxr.artifact.target import SRAMECC, XNACK, GfxArch
 from mxr.errors import DamagedError
 from mxr.program.container import Walker
-from mxr.program.isa import MACHINES, meet, read_isa
+from mxr.program.isa import MACHINES, intersect, read_isa
 from mxr.program.source import BytesSource, Source, Span
 
 MAGIC = b"\x7fELF"
@@ -80,7 +80,7 @@ def read_elf(source: Source, allowance: Allowance) -> CodeObject:
         return CodeObject(
             frozenset(), "ELF", version, problem=f"is for an unknown processor (e_flags {header.flags:#x})", unread=True
         )
-    agrees = in_note is not None and in_flags is not None and meet(in_flags, in_note) is not None
+    agrees = in_note is not None and in_flags is not None and intersect(in_flags, in_note) is not None
     problem = None
     if in_flags is not None and in_note is not None and not agrees:
         problem = f"has {in_flags} in its ELF flags and {in_note} in its metadata note"

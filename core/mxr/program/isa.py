@@ -38,7 +38,7 @@ def read_isa(text: str) -> GfxArch | None:
     return GfxArch(match.group(1), features.get("sramecc"), xnack)
 
 
-def meet(one: GfxArch, other: GfxArch) -> GfxArch | None:
+def intersect(one: GfxArch, other: GfxArch) -> GfxArch | None:
     """The ISA of a device that runs code for both; None if there is none."""
     if one.base != other.base:
         if other.base in FAMILIES.get(one.base, ()):
@@ -53,12 +53,12 @@ def _agree(one: str | None, other: str | None) -> bool:
     return one is None or other is None or one == other
 
 
-def can_meet(choices: Iterable[frozenset[GfxArch]]) -> bool:
+def can_intersect(choices: Iterable[frozenset[GfxArch]]) -> bool:
     """Whether one device can run a code object of each set; the ISAs of a set are alternatives."""
     devices: set[GfxArch] | None = None
     for offered in choices:
         if devices is None:
             devices = set(offered)
         else:
-            devices = {both for device in devices for isa in offered if (both := meet(device, isa)) is not None}
+            devices = {both for device in devices for isa in offered if (both := intersect(device, isa)) is not None}
     return devices is None or bool(devices)

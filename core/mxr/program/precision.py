@@ -58,7 +58,7 @@ class PrecisionClues:
                 self._clues.setdefault(precision, (Certainty.HEURISTIC, "names of kernels"))
                 return
 
-    def conclude(self) -> tuple[tuple[str, ...], Basis]:
+    def derive(self) -> tuple[tuple[str, ...], Basis]:
         """Return the precisions in the order of `ORDER`, or fp32 if there are no others, and the basis."""
         types = self._types | self._weights | self._arguments
         found = {precision: (Certainty.CERTAIN, "number types") for precision in map(_of_type, types) if precision}

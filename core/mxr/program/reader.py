@@ -9,8 +9,8 @@ from pathlib import Path
 from mxr.errors import DamagedError, UsageError
 from mxr.onnxfile import file_types
 from mxr.program import header, json_form
-from mxr.program.conclude import conclude
 from mxr.program.container import Walker
+from mxr.program.derivation import derive_description
 from mxr.program.description import Description, Header
 from mxr.program.nodes import MODULE_FIELDS, Nodes
 from mxr.program.shapes import shape_folding
@@ -54,7 +54,7 @@ def describe(source: Source) -> Description:
         return True
 
     found = header.read_fields(_walk(walker, read_modules), "msgpack")
-    return conclude(found, nodes, source.size, source.size - walker.position)
+    return derive_description(found, nodes, source.size, source.size - walker.position)
 
 
 def describe_file(path: str | os.PathLike[str]) -> Description:
@@ -172,7 +172,7 @@ def _describe_json(source: Source) -> Description:
         rows = fields.get("nodes")
         for node in rows if isinstance(rows, list) else []:
             nodes.add(node, 0)
-    return conclude(found, nodes, source.size, 0)
+    return derive_description(found, nodes, source.size, 0)
 
 
 def refuse_foreign(source: Source) -> None:

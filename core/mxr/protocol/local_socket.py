@@ -44,7 +44,7 @@ def opened(folder: Path, *, private: bool = True) -> Iterator[str]:
             raise UntrustedFileError(f"it belongs to user {status.st_uid}")
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             mode = stat.S_IMODE(status.st_mode)
-            raise UntrustedFileError(f"other users can write it (mode {mode:04o}; `chmod go-w` mends that)")
+            raise UntrustedFileError(f"other users can write it (mode {mode:04o}; fix it with `chmod go-w`)")
         yield f"/proc/self/fd/{descriptor}"
     finally:
         os.close(descriptor)

@@ -154,7 +154,7 @@ def _by_identity(model: str, cache: Cache, connect: Callable[[], Client] | None)
         known = client.model(model)
         cache.note_registry(client.identity)
         if not known.claimed:
-            cache.store_model(known, told=True)
+            cache.store_model(known, from_registry=True)
     inputs = tuple(OnnxInput(each.name, each.type, each.dims) for each in known.inputs)
     onnx = OnnxModel(Path(model), 0, inputs, (), (), None, 0, "")
     return ModelReference(model, onnx)

@@ -152,7 +152,7 @@ class FileState:
 
 
 @contextmanager
-def landing(final: Path, mode: int = 0o644, before: FileState | None = None) -> Iterator[int]:
+def atomic_file(final: Path, mode: int = 0o644, before: FileState | None = None) -> Iterator[int]:
     """Yield a file descriptor to write to.
 
     On success, the complete file appears as `final`; on any error, nothing does. With `before`, it replaces only what
@@ -206,8 +206,8 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_whole(final: Path, data: bytes, mode: int = 0o644, before: FileState | None = None) -> None:
-    """Write a small file atomically: it exists completely or not at all. Raises as `landing` does."""
-    with landing(final, mode, before) as descriptor, faults(final):
+    """Write a small file atomically: it exists completely or not at all. Raises as `atomic_file` does."""
+    with atomic_file(final, mode, before) as descriptor, faults(final):
         write_at(descriptor, data, 0)
 
 
@@ -249,7 +249,7 @@ def write_at(descriptor: int, data: bytes | bytearray | memoryview, offset: int)
 
 
 def copy_whole(source: Path, final: Path, before: FileState | None = None) -> os.stat_result:
-    """Create `final` as a reflink or a copy of `source`, never as a hard link. Raises as `landing` does.
+    """Create `final` as a reflink or a copy of `source`, never as a hard link. Raises as `atomic_file` does.
 
     Returns the status of the copy when its last byte was written.
     """
@@ -257,7 +257,7 @@ def copy_whole(source: Path, final: Path, before: FileState | None = None) -> os
 
     with faults(source, "read"):
         origin = source.open("rb")
-    with origin, landing(final, before=before) as descriptor, faults(final):
+    with origin, atomic_file(final, before=before) as descriptor, faults(final):
         try:
             fcntl.ioctl(descriptor, FICLONE, origin.fileno())
         except OSError:
@@ -284,7 +284,7 @@ def _copy(source: int, target: int) -> None:
 
 
 def link_whole(source: Path, final: Path, before: FileState | None = None) -> None:
-    """Create `final` as a hard link to `source`, and replace an existing file. Raises as `landing` does."""
+    """Create `final` as a hard link to `source`, and replace an existing file. Raises as `atomic_file` does."""
     with faults(final, "link"):
         final.parent.mkdir(parents=True, exist_ok=True)
         partial = partial_name(final.parent, final.name)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mxr.artifact.attributes import RelatedKey, Request
 from mxr.artifact.key import value_text
 from mxr.artifact.manifest import File, Manifest
-from mxr.artifact.matching import Match, Verdict, judge
+from mxr.artifact.matching import Match, Verdict, apply_rules
 from mxr.artifact.records import Artifact
 from mxr.artifact.serving import DESCRIPTIONS
 from mxr.artifact.target import Inputs
@@ -406,7 +406,7 @@ def describe_inexact_match(request: Request, answer: Answer) -> str:
 
 def _judge(request: Request, artifact: Artifact) -> Verdict:
     related = RelatedKey(request.key, artifact.key)
-    return judge(request.constraints, artifact.candidate(related))
+    return apply_rules(request.constraints, artifact.candidate(related))
 
 
 def check_answer(request: Request, answer: Answer) -> None:

@@ -57,7 +57,7 @@ def freeze_batches(
     for place, copy in copies.items():
         disk.copy_whole(place, copy, before[copy])
     for path, dims in files:
-        with disk.landing(path, before=before[path]) as descriptor, os.fdopen(os.dup(descriptor), "wb") as target:
+        with disk.atomic_file(path, before=before[path]) as descriptor, os.fdopen(os.dup(descriptor), "wb") as target:
             freeze(model, target, dims, locations)
     return tuple(path for path, _ in files)
 

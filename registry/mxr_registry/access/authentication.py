@@ -242,7 +242,7 @@ def require(caller: Caller, scopes: Sequence[str]) -> None:
         raise NotAllowedError(
             f"The token {caller.token} of {printable(caller.principal)} has the "
             f"{_listed('scope', sorted(caller.scopes), 'and')}; this needs {' or '.join(wanted)}.",
-            hint="Ask who runs the registry for a token with this scope (`mxr-registry token create`).",
+            hint="Ask the registry's operator for a token with this scope (`mxr-registry token create`).",
             context={"scopes": sorted(caller.scopes), "needed": wanted},
         )
 

@@ -175,7 +175,7 @@ def _judged(
     differences: tuple[Difference, ...], constraints: Constraints, candidate: Candidate, row: Row, rule: str
 ) -> NearestArtifact:
     other_hardware = any(each.field in ("arch", "vendor", "kind") for each in differences)
-    refused = () if other_hardware else tuple(matching.judge(constraints, candidate).refused)
+    refused = () if other_hardware else tuple(matching.apply_rules(constraints, candidate).refused)
     if allows(rule, row.origin, promoted=bool(row.promoted)):
         return NearestArtifact(candidate, not differences, differences + refused)
     unserved = Difference("origin", "promoted" if rule == PROMOTED_ONLY else "built or promoted", row.origin)
@@ -200,13 +200,13 @@ def acceptance(request: Request, near: list[NearestArtifact]) -> dict[str, Any] 
 def _accepting_change(constraints: Constraints, near: NearestArtifact) -> dict[str, Any] | None:
     if constraints.exact:
         loose = replace(constraints, exact=False)
-        return None if matching.judge(loose, near.candidate).refused else {"exact": False}
+        return None if matching.apply_rules(loose, near.candidate).refused else {"exact": False}
     unused = [name for name in ALLOWANCES if name not in constraints.allow]
     for count in range(1, len(unused) + 1):
         for added in combinations(unused, count):
             allow = (*constraints.allow, *added)
             loose = replace(constraints, allow=allow, rocm_patch=None if "rocm" in added else constraints.rocm_patch)
-            if not matching.judge(loose, near.candidate).refused:
+            if not matching.apply_rules(loose, near.candidate).refused:
                 stated = {"rocm_patch": None} if loose.rocm_patch != constraints.rocm_patch else {}
                 return {"allow": list(allow), **stated}
     return None

@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from mxr.artifact.attributes import HARDWARE, PATCHES, Attributes
 from mxr.artifact.key import Difference, Key
 from mxr.artifact.manifest import artifact_id
-from mxr.artifact.matching import Candidate, judge
+from mxr.artifact.matching import Candidate, apply_rules
 from mxr.artifact.serving import BUILT
 from mxr.artifact.target import FEATURES
 from mxr.errors import DamagedError, MismatchError, NoSuchBlobError
@@ -99,7 +99,7 @@ def _check_matches_job(row: Row, done: job_protocol.FinishJob) -> None:
     refused: list[Difference] = []
     if key.digest != row.digest:
         refused += Key.from_json(json.loads(row.key_json)).differences(key)
-    refused += judge(lanes.constraints_of(row.constraints_json), Candidate("", made)).refused
+    refused += apply_rules(lanes.constraints_of(row.constraints_json), Candidate("", made)).refused
     refused += _broken_promises(catalog.attributes_of(row.pinned_json), made)
     if refused:
         rows = [each.to_json() for each in refused]

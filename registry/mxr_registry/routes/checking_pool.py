@@ -33,7 +33,7 @@ class CheckingPool:
         """
         # Calls of one client with the same turn wait for each other without a place.
         own = None if turn is None else f"{client.principal} {turn}"
-        # The turn of all comes after the share: who waits for its own calls must not hold what others wait for.
+        # The turn of all comes after the share: a client queued behind itself must not block others.
         async with self._turn(own), self._places.share(client), self._turn(turn), self._places.place_in_share(client):
             return await self._threads.run(call, *arguments)
 

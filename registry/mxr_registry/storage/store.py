@@ -18,7 +18,7 @@ from mxr.util.hashing import CHUNK
 from .file_digests import FileDigests
 
 RECENT = 600.0
-"""Seconds for which a store on a server is taken to have what it said to have stored."""
+"""Seconds after an upload for which the confirmation of a store on a server is trusted."""
 
 STALE = 86_400.0
 """Age in seconds at which an unfinished upload is removed when the registry starts."""

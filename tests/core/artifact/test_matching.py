@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mxr.artifact.attributes import Attributes, Constraints, RelatedKey
-from mxr.artifact.matching import Candidate, Match, choose_candidate, judge
+from mxr.artifact.matching import Candidate, Match, apply_rules, choose_candidate
 from mxr.artifact.serving import SERVE_RULES
 from mxr.errors import UsageError
 
@@ -135,7 +135,7 @@ def is_generic(each: Candidate) -> bool:
 @MANY
 def test_the_judgement_is_that_of_the_rules(asked: Constraints, has: Attributes, related: RelatedKey | None) -> None:
     candidate = Candidate("a", has, related=related)
-    verdict = judge(asked, candidate)
+    verdict = apply_rules(asked, candidate)
     refused, relaxed, assumed = oracle(asked, candidate)
     assert {each.field for each in verdict.refused} == refused
     if not refused:
@@ -336,7 +336,7 @@ def test_another_release_of_rocm_must_be_allowed_and_the_nearest_is_chosen() -> 
         assert chosen[1].relaxed == (() if best == own else ("rocm",)), "it is said"
     for asked in (Constraints(), Constraints(exact=True), replace(allowing, rocm_patch="10.1.0")):
         assert choose_candidate(asked, [far, near], serve="any") is None
-    (refused, *_) = judge(Constraints(), near).refused
+    (refused, *_) = apply_rules(Constraints(), near).refused
     assert (refused.field, refused.asked, refused.found) == ("rocm", "10.1", "10.2")
 
 
@@ -402,7 +402,7 @@ def test_a_later_publication_does_not_outrank_on_its_own_word(claims: Attributes
 
 
 def judged(asked: Constraints, candidate: Candidate) -> Match:
-    verdict = judge(asked, candidate)
+    verdict = apply_rules(asked, candidate)
     return Match(tuple(verdict.relaxed), verdict.assumed)
 
 

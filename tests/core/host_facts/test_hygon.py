@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mxr.host_facts import Host, combine, detect
-from mxr.host_facts.facts import HostToolchain
+from mxr.host_facts.host import HostToolchain
 from mxr.onnxfile import OnnxInput, OnnxModel
 from mxr.request.builder import RequestOptions, build_request
 from mxr.request.model import ModelReference

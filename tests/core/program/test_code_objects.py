@@ -11,7 +11,7 @@ import zstandard
 from mxr.artifact.target import GfxArch
 from mxr.program.bundle import MAX_INFLATED_BYTES, MIN_INFLATED_BYTES, read_code_object
 from mxr.program.elf import Allowance
-from mxr.program.isa import MACHINES, can_meet, meet, read_isa
+from mxr.program.isa import MACHINES, can_intersect, intersect, read_isa
 from mxr.program.source import BytesSource
 
 REAL = {
@@ -268,10 +268,10 @@ def test_target_ids(text, expected):
 
 def test_isas_that_meet():
     a90, plus, minus = GfxArch("gfx90a"), GfxArch("gfx90a", xnack="+"), GfxArch("gfx90a", "+", "-")
-    assert meet(a90, minus) == minus
-    assert meet(plus, minus) is None
-    assert meet(GfxArch("gfx11-generic"), GfxArch("gfx1100")) == GfxArch("gfx1100")
-    assert meet(GfxArch("gfx11-generic"), GfxArch("gfx1201")) is None
-    assert can_meet([])
-    assert can_meet([frozenset({a90, GfxArch("gfx908")}), frozenset({minus})])
-    assert not can_meet([frozenset({plus}), frozenset({a90}), frozenset({minus})])
+    assert intersect(a90, minus) == minus
+    assert intersect(plus, minus) is None
+    assert intersect(GfxArch("gfx11-generic"), GfxArch("gfx1100")) == GfxArch("gfx1100")
+    assert intersect(GfxArch("gfx11-generic"), GfxArch("gfx1201")) is None
+    assert can_intersect([])
+    assert can_intersect([frozenset({a90, GfxArch("gfx908")}), frozenset({minus})])
+    assert not can_intersect([frozenset({plus}), frozenset({a90}), frozenset({minus})])

@@ -9,7 +9,7 @@ import pytest
 
 from mxr.artifact.attributes import Constraints, Request
 from mxr.artifact.key import Key
-from mxr.artifact.matching import Candidate, judge
+from mxr.artifact.matching import Candidate, apply_rules
 from mxr.consumers.ort.contract import Contract
 from mxr.consumers.ort.recording_form import OrtRuntime, form_of
 from mxr.errors import UsageError
@@ -112,8 +112,8 @@ def test_what_is_made_across_is_marked() -> None:
     constraints = request(**ALLOWED, sramecc="+").constraints
     made = made_across(constraints, TOOLS)
     assert (made.tuning, made.num_cu, made.chiplets, made.sramecc) == ("cross", 304, 8, "any")
-    assert judge(constraints, Candidate("", made)).relaxed == ["tuning"]
-    assert judge(Constraints(num_cu=304), Candidate("", made)).refused
+    assert apply_rules(constraints, Candidate("", made)).relaxed == ["tuning"]
+    assert apply_rules(Constraints(num_cu=304), Candidate("", made)).refused
 
 
 @pytest.mark.parametrize("name", ["vram", "node", "render_minor"])

@@ -154,7 +154,7 @@ def test_a_file_of_another_user_is_not_used(project: Path, find: Find) -> None:
 def test_a_file_that_everyone_can_write_is_not_used(project: Path, find: Find, mode: int) -> None:
     (project / "mxr.toml").write_text('rocm = "7.2"')
     (project / "mxr.toml").chmod(mode)
-    assert unused(find(), project) == f"other users can write it (mode {mode:04o}; `chmod go-w` mends that)"
+    assert unused(find(), project) == f"other users can write it (mode {mode:04o}; fix it with `chmod go-w`)"
 
 
 @as_root

@@ -234,7 +234,7 @@ def test_a_file_that_others_can_write_is_not_used(home: dict[str, str], mode: in
     found = load_settings(home)
     assert (found.registry, found.sources) == (DEFAULT_REGISTRY, {})
     (line,) = found.unused
-    assert line == f"{path} is not used: other users can write it (mode {mode:04o}; `chmod go-w` mends that)"
+    assert line == f"{path} is not used: other users can write it (mode {mode:04o}; fix it with `chmod go-w`)"
 
 
 def test_a_link_to_the_file_is_followed(home: dict[str, str], tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def names(folder: Path) -> list[str]:
 
 def test_what_lands_is_whole_and_readable_by_all(tmp_path: Path) -> None:
     final = tmp_path / "new" / "folders" / "file"
-    with disk.landing(final) as descriptor:
+    with disk.atomic_file(final) as descriptor:
         disk.write_at(descriptor, b"world", 5)
         disk.write_at(descriptor, b"hello", 0)
         assert not final.exists(), "the final name appears last"
@@ -44,7 +44,7 @@ def test_what_was_there_is_replaced_at_once(tmp_path: Path) -> None:
 def test_an_error_while_writing_leaves_what_was_there(tmp_path: Path, problem: BaseException) -> None:
     final = tmp_path / "file"
     final.write_bytes(b"old")
-    with pytest.raises(type(problem)), disk.landing(final) as descriptor:
+    with pytest.raises(type(problem)), disk.atomic_file(final) as descriptor:
         os.write(descriptor, b"half")
         raise problem
     assert names(tmp_path) == ["file"]

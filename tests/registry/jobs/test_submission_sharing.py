@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from mxr.artifact.attributes import Attributes, Constraints
-from mxr.artifact.matching import Candidate, covers, judge, surely_satisfies
+from mxr.artifact.matching import Candidate, apply_rules, covers, surely_satisfies
 
 EXAMPLES = crowd(500, 100)
 
@@ -49,7 +49,7 @@ def programs(draw: Any) -> Attributes:
 
 
 def serves(asked: Constraints, program: Attributes) -> bool:
-    return not judge(asked, Candidate("", program)).refused
+    return not apply_rules(asked, Candidate("", program)).refused
 
 
 @settings(max_examples=EXAMPLES, deadline=None)

@@ -11,10 +11,10 @@ from mxr.program.nodes import Nodes
 _CERTAIN, _STRONG, _HEURISTIC, _UNKNOWN = Certainty
 
 
-def conclude(header: Header, nodes: Nodes, file_size: int, trailing: int) -> Description:
+def derive_description(header: Header, nodes: Nodes, file_size: int, trailing: int) -> Description:
     """Return the description of a program; `trailing` is the number of bytes after it in the file."""
     sure = _header_grounds(header)
-    precisions, sure["precisions"] = nodes.precision.conclude()
+    precisions, sure["precisions"] = nodes.precision.derive()
     archs, sure["archs"] = _archs(header, nodes)
     offload_copy, sure["offload_copy"] = _offload_copy(header, nodes)
     sure["inputs"], sure["outputs"] = _inputs_ground(nodes), _outputs_ground(nodes)

@@ -18,7 +18,8 @@ from . import limits, target
 from .key import Key, other_releases
 
 PATCH = r"\.[0-9A-Za-z.+~-]{1,60}"
-HARDWARE = ("sramecc", "xnack", "num_cu", "chiplets")
+COUNTS = ("num_cu", "chiplets")
+HARDWARE = (*target.FEATURES, *COUNTS)
 PATCHES = ("rocm_patch", "migraphx_patch", "build")
 LIBRARIES = ("miopen", "rocblas", "hipblaslt")
 
@@ -56,7 +57,7 @@ class Attributes:
                 raise refuse("attributes.libraries", "one of " + ", ".join(LIBRARIES), name)
         object.__setattr__(self, "libraries", tuple(sorted(set(self.libraries))))
         limits.check_length(self.build, limits.MAX_WORD_LENGTH, "attributes.build")
-        _check_counts(self.num_cu, self.chiplets, "attributes")
+        _check_counts(self, "attributes")
         _check_arch(self.real_arch, "attributes")
 
     def to_json(self) -> dict[str, Any]:
@@ -122,7 +123,7 @@ class Constraints:
                 f"{stated('tuning', self.tuning)} requires {stated('allow', self.tuning)}.",
                 hint=f"Add {stated('allow', self.tuning)}.",
             )
-        _check_counts(self.num_cu, self.chiplets, "constraints")
+        _check_counts(self, "constraints")
         _check_arch(self.real_arch, "constraints")
 
     @property
@@ -164,7 +165,8 @@ class Request:
     def __post_init__(self) -> None:
         constraints = self.constraints
         if self.key.kind == "ref":
-            constraints = replace(constraints, sramecc=None, xnack=None, num_cu=None, chiplets=None, rocm_patch=None)
+            nothing: dict[str, Any] = dict.fromkeys((*HARDWARE, "rocm_patch"))
+            constraints = replace(constraints, **nothing)
         if constraints.real_arch is not None and constraints.real_arch == (self.key.arch or constraints.real_arch):
             constraints = replace(constraints, real_arch=None)
         object.__setattr__(self, "constraints", constraints)
@@ -209,7 +211,8 @@ def _check_patch(where: str, version: str | None, short: str | None) -> None:
         raise refuse(where, expected, version)
 
 
-def _check_counts(num_cu: int | None, chiplets: int | None, where: str) -> None:
-    for name, count in (("num_cu", num_cu), ("chiplets", chiplets)):
+def _check_counts(facts: Attributes | Constraints, where: str) -> None:
+    for name in COUNTS:
+        count = getattr(facts, name)
         if count is not None and not 1 <= count <= 65536:
             raise refuse(f"{where}.{name}", "a count from 1", count)

@@ -14,14 +14,14 @@ from typing import Any
 from mxr.errors import UsageError
 from mxr.util.frozen import dataclass
 
-from .attributes import Constraints, RelatedKey, Request
+from .attributes import HARDWARE, Constraints, RelatedKey, Request
 from .key import Key
 from .matching import Candidate, apply_rules, choose_candidate
 from .partial import PartialRequest
 from .serving import BUILT, allows
-from .target import FEATURES, dim_to_json
+from .target import dim_to_json
 
-DIVIDING = (*FEATURES, "num_cu", "chiplets")
+DIVIDING = HARDWARE
 """Attributes that divide the programs of one key, where the request leaves them open."""
 
 MAX_PARTS = 51

@@ -12,6 +12,7 @@ from hashlib import sha256
 from itertools import pairwise
 from typing import Any
 
+from mxr import facts
 from mxr.errors import UsageError
 from mxr.facts import stated
 from mxr.util.codec import canonical, decode, fields, refuse, text
@@ -32,6 +33,12 @@ MODEL_SHORT = re.compile(r"sha256:[0-9a-f]{12,64}")
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 FORM = re.compile(r"whole|ort:[0-9A-Za-z._:=+,-]{1,200}")
+
+OPEN = tuple(fact.name for fact in facts.FACTS if fact.place == facts.KEY and fact.has(facts.OPEN, facts.HARDWARE))
+"""Facts of a key that a request can leave open, with the dims of inputs; a lock also decides the target."""
+
+FIXED = ("model", "form", *(fact.name for fact in facts.FACTS if fact.place == facts.KEY and fact.name not in OPEN))
+"""Facts of a key that are never open."""
 
 GPU_FIELDS = ("vendor", "arch", "rocm")
 """Not part of the key of a `ref` program: the reference target runs on any CPU."""
@@ -201,7 +208,7 @@ class Key:
     @property
     def fixed_digest(self) -> str:
         """The digest of the facts that a request never leaves open: all but toolchain, inputs and flags."""
-        shared = {name: getattr(self, name) for name in ("model", "form", "precision", "calibration", "env", "options")}
+        shared = {name: getattr(self, name) for name in FIXED}
         return fixed_digest(shared, self.kind, self.vendor, self.arch)
 
     @property

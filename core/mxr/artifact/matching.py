@@ -14,7 +14,7 @@ from mxr.errors import UsageError
 from mxr.facts import stated
 from mxr.util.frozen import dataclass
 
-from .attributes import HARDWARE, LIBRARIES, PATCHES, Attributes, Constraints, RelatedKey
+from .attributes import COUNTS, HARDWARE, LIBRARIES, PATCHES, Attributes, Constraints, RelatedKey
 from .key import Difference
 from .serving import BUILT, PUSHED, allows
 from .target import ALLOWED_TUNINGS, FEATURES, TUNINGS
@@ -129,7 +129,7 @@ def _features(constraints: Constraints, has: Attributes, verdict: Verdict) -> No
 
 def _counts(constraints: Constraints, has: Attributes, verdict: Verdict) -> None:
     """The counts must be equal or unknown. With `allow cu`, a program for fewer than the host has is relaxed."""
-    for name in ("num_cu", "chiplets"):
+    for name in COUNTS:
         asked, found = getattr(constraints, name), getattr(has, name)
         if asked == found:
             continue
@@ -232,7 +232,7 @@ def _rank(constraints: Constraints, candidate: Candidate) -> tuple[Any, ...]:
         candidate.origin != BUILT,
         related is not None and "arch" in related.relaxed,
         related.apart if related else 0,
-        *(_distance(constraints, candidate, name) for name in ("real_arch", "num_cu", "chiplets")),
+        *(_distance(constraints, candidate, name) for name in ("real_arch", *COUNTS)),
         sum(getattr(has, name) == "any" or not _is_found(candidate, name) for name in FEATURES),
         sum(_distance(constraints, candidate, name) for name in PATCHES if getattr(constraints, name) is not None),
         _tuning_rank(candidate),

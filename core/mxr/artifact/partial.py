@@ -16,7 +16,7 @@ from mxr.util.frozen import dataclass
 
 from . import limits
 from .attributes import Constraints, Request
-from .key import Difference, Key, fixed_digest, other_releases
+from .key import FIXED, GPU_FIELDS, OPEN, Difference, Key, fixed_digest, other_releases
 from .target import FAMILY_OF, Dim, Inputs, Shape, dim_from_json, dim_to_json, parse_precision
 
 OpenShape = tuple[Dim | None, ...] | None
@@ -24,13 +24,8 @@ OpenShape = tuple[Dim | None, ...] | None
 
 OpenInputs = tuple[tuple[str, OpenShape], ...]
 
-FACTS = ("kind", "vendor", "arch", "migraphx", "rocm", "offload_copy", "fast_math")
+FACTS = tuple(name for name in OPEN if name != "inputs")
 """Facts of a key that can be open, apart from dims."""
-
-GPU_ONLY = ("vendor", "arch", "rocm")
-
-FIXED = ("model", "form", "precision", "calibration", "env", "options")
-"""Facts of a key that are never open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +94,7 @@ class PartialRequest:
     def open_facts(self) -> tuple[str, ...]:
         """The names of the open facts, as in the differences of keys: `migraphx`, `rocm`, `inputs.x`."""
         facts = [
-            name for name in FACTS if getattr(self, name) is None and not (self.kind == "ref" and name in GPU_ONLY)
+            name for name in FACTS if getattr(self, name) is None and not (self.kind == "ref" and name in GPU_FIELDS)
         ]
         return (*facts, *(f"inputs.{name}" for name, shape in self.inputs if shape is None or None in shape))
 

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mxr.errors import UsageError
+from mxr.facts import FACTS, KEY, NAMES, PATH
 
 from . import target
-from .attributes import Attributes
+from .attributes import COUNTS, Attributes
 from .key import Difference, Key, inputs_from_json
 from .releases import pair_warnings
 from .serving import READER
@@ -71,10 +72,12 @@ def shows(key: Key, attributes: Attributes, description: Description) -> dict[st
         shown["migraphx_patch"] = version == attributes.migraphx_patch
     if attributes.libraries:
         shown["libraries"] = {*attributes.libraries} <= {*(description.get("libraries") or ())}
-    for name in ("num_cu", "chiplets", "rocm_patch", "build", "latency_ms", "real_arch"):
+    for name in (*COUNTS, "rocm_patch", "build", "latency_ms", "real_arch"):
         if getattr(attributes, name) is not None:
             shown[name] = False
-    return shown | {name: False for name in ("calibration", "env") if getattr(key, name)}
+    # What only the compile knew: no file shows it.
+    hidden = (fact.name for fact in FACTS if fact.place == KEY and fact.kind in (PATH, NAMES))
+    return shown | {name: False for name in hidden if getattr(key, name)}
 
 
 def archs_of(description: Description) -> tuple[GfxArch, ...]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mxr.artifact.attributes import Constraints, Request
+from mxr.artifact.attributes import HARDWARE, Constraints, Request
 from mxr.artifact.key import Key
 from mxr.artifact.records import Artifact
 from mxr.artifact.serving import BUILT
@@ -154,15 +154,8 @@ def _on_toolchain(artifact: Artifact, new: Versions) -> Request:
     """The request that this artifact serves, for another toolchain: same hardware, any patch version and build."""
     key: Key = replace(artifact.key, migraphx=new.migraphx, rocm=new.rocm)
     had = artifact.attributes
-    constraints = Constraints(
-        sramecc=None if had.sramecc == "any" else had.sramecc,
-        xnack=None if had.xnack == "any" else had.xnack,
-        num_cu=had.num_cu,
-        chiplets=had.chiplets,
-        real_arch=had.real_arch,
-        tuning="exhaustive" if had.tuning == "exhaustive" else None,
-    )
-    return Request(key, constraints)
+    same = {name: value for name in (*HARDWARE, "real_arch") if (value := getattr(had, name)) != "any"}
+    return Request(key, Constraints(**same, tuning="exhaustive" if had.tuning == "exhaustive" else None))
 
 
 def _seconds(client: Client, of: Versions) -> Iterator[tuple[str, float]]:

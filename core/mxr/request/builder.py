@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 
 from mxr import consumers
 from mxr.artifact import target
-from mxr.artifact.attributes import Constraints, Request
+from mxr.artifact.attributes import COUNTS, HARDWARE, Constraints, Request
 from mxr.artifact.compile_settings import VARIABLES, unread
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.releases import pair_warnings, refuse_rocm_number
@@ -233,16 +233,8 @@ def _stated_hardware(options: RequestOptions) -> Hardware:
 
 def _constraints(options: RequestOptions, hardware: Hardware) -> Constraints:
     """Return the constraints of options and hardware, without those of the toolchain."""
-    return Constraints(
-        sramecc=hardware.sramecc,
-        xnack=hardware.xnack,
-        num_cu=hardware.num_cu,
-        chiplets=hardware.chiplets,
-        tuning=options.tuning,
-        exact=options.exact,
-        allow=options.allow,
-        real_arch=hardware.real_arch,
-    )
+    target_facts: dict[str, Any] = {name: getattr(hardware, name) for name in (*HARDWARE, "real_arch")}
+    return Constraints(**target_facts, tuning=options.tuning, exact=options.exact, allow=options.allow)
 
 
 def _stated_flags(options: RequestOptions, consumer: Consumer | None) -> tuple[bool | None, bool | None]:
@@ -410,16 +402,11 @@ def _counted(gpu: HostTarget) -> str:
 
 
 def _hardware(options: RequestOptions, arch: GfxArch | None, own: HostTarget | None, vendor: str = "amd") -> Hardware:
-    return Hardware(
-        kind="gpu",
-        vendor=options.vendor or (own.vendor if own else vendor),
-        arch=arch.base if arch else own.arch if own else None,
-        sramecc=(arch and arch.sramecc) or (own.sramecc if own else None),
-        xnack=(arch and arch.xnack) or (own.xnack if own else None),
-        num_cu=options.num_cu if options.num_cu is not None else own.num_cu if own else None,
-        chiplets=options.chiplets if options.chiplets is not None else own.chiplets if own else None,
-        real_arch=options.real_arch or (own.real_arch if own else None),
-    )
+    stated: dict[str, Any] = {name: arch and getattr(arch, name) for name in target.FEATURES}
+    stated |= {name: getattr(options, name) for name in (*COUNTS, "real_arch")}
+    found = {name: getattr(own, name, None) if value is None else value for name, value in stated.items()}
+    base = arch.base if arch else own.arch if own else None
+    return Hardware("gpu", options.vendor or (own.vendor if own else vendor), base, **found)
 
 
 def _missing(

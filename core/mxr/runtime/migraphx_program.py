@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mxr import api
 from mxr.artifact import target
+from mxr.artifact.attributes import COUNTS
 from mxr.artifact.target import DynamicDim
 from mxr.display.text import counted, shell_quoted
 from mxr.errors import DamagedError, MismatchError, MxrError, TemporaryError, UsageError
@@ -92,7 +93,7 @@ def _options_of_device(device_id: int, settings: Settings, options: OptionArgume
             hint="`mxr host` lists them, in the order of HIP_VISIBLE_DEVICES.",
         )
     own = targets[device_id]
-    names = ("vendor", "num_cu", "chiplets", "real_arch")
+    names = ("vendor", *COUNTS, "real_arch")
     stated = {name: getattr(own, name) for name in names if getattr(own, name) is not None and name not in options}
     return stated | {"arch": str(target.GfxArch(own.arch, own.sramecc, own.xnack))}
 

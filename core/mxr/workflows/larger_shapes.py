@@ -46,10 +46,8 @@ def find_larger(request: Request, client: Client) -> LargerRequest | None:
         return None
     key = request.key
     opened = tuple((name, None) for name, _ in key.inputs)
-    same = {name: getattr(key, name) for name in ("kind", "vendor", "arch", "migraphx", "rocm", "form", "precision")}
-    same |= {name: getattr(key, name) for name in ("offload_copy", "fast_math", "calibration", "env", "options")}
     try:
-        listed = client.candidates(PartialRequest(key.model, opened, constraints=request.constraints, **same))
+        listed = client.candidates(replace(PartialRequest.of(request), inputs=opened))
     except NoSuchArtifactError:
         return None
     fitting = [choice for choice in listed.candidates if covers(choice.key.inputs, key.inputs)]

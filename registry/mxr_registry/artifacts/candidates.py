@@ -11,9 +11,9 @@ from sqlalchemy import select
 
 from mxr.artifact import candidates as rules
 from mxr.artifact.attributes import Request
-from mxr.artifact.key import Key
+from mxr.artifact.key import FIXED, Key
 from mxr.artifact.matching import Candidate
-from mxr.artifact.partial import FACTS, FIXED, PartialRequest
+from mxr.artifact.partial import FACTS, PartialRequest
 from mxr.errors import NoSuchArtifactError
 from mxr.util import codec
 from mxr_registry.database.session import Database, Row, Session, default_serve

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sqlalchemy.exc import IntegrityError
 
-from mxr.artifact.attributes import HARDWARE, PATCHES, Attributes
+from mxr.artifact.attributes import COUNTS, PATCHES, Attributes
 from mxr.artifact.key import Difference, Key
 from mxr.artifact.manifest import artifact_id
 from mxr.artifact.matching import Candidate, apply_rules
@@ -25,7 +25,7 @@ from mxr_registry.storage.store import Store
 
 from . import estimates, lease_endings, logs, tracking, transitions, workers
 
-INHERITED = (*(name for name in HARDWARE if name not in FEATURES), *PATCHES, "real_arch")
+INHERITED = (*COUNTS, *PATCHES, "real_arch")
 """Attributes that a finished artifact takes from its claim if the worker does not report them."""
 
 CHECK_LEASE = 300.0

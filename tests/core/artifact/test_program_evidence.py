@@ -233,3 +233,9 @@ HOSTILE = st.recursive(
 def test_hostile_inputs_are_left_out_or_contradict(rows: dict[str, Any]) -> None:
     assert {name for name, _ in program_evidence.inputs_of({"inputs": rows})} <= set(rows)
     assert set(against(GPU, PLAIN, inputs=rows)) >= {f"inputs.{name}" for name in rows if name != "x"}
+
+
+def test_who_states_what_no_file_shows() -> None:
+    key = replace(GPU, options=(("convolution_layout", "channels_last"),), env=(("MIGRAPHX_DISABLE_MLIR", "1"),))
+    said = program_evidence.sources(key, Attributes(), [FULL], "publisher")
+    assert said["options"] == said["env"] == "publisher" and "calibration" not in said

@@ -61,7 +61,12 @@ PRELOADED = (
     "zstandard",
 )
 PACKAGES = ("mxr", "mxr_cli", "mxr_registry", "mxr_workers")
-NOT_LOADED = ("__main__", "mxr_workers.compiler", "mxr_registry.artifacts.inspector", "mxr.consumers.ort.child")
+NOT_LOADED = (
+    "__main__",
+    "mxr_workers.compiler",
+    "mxr_registry.artifacts.inspector",
+    "mxr.consumers.ort.prediction.child",
+)
 """Modules that run as programs of their own, in a child's interpreter."""
 
 MAX_BYTES = 1 << 20

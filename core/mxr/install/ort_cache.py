@@ -24,11 +24,9 @@ from mxr.consumers.layout import Delivery, Layout, LayoutFile, full_arch, writte
 from mxr.consumers.ort import layout as ort_layout
 from mxr.consumers.ort import recording, verification
 from mxr.consumers.ort.contract import Contract
-from mxr.consumers.ort.fields import FIELDS
-from mxr.consumers.ort.generation_b import FREEZE
+from mxr.consumers.ort.hashes import FIELDS
 from mxr.consumers.ort.options import OrtSessionOptions
-from mxr.consumers.ort.prediction import predict, refuse_unknown
-from mxr.consumers.ort.prediction_refusal import PredictionRefused, Unpredictable
+from mxr.consumers.ort.prediction import Unpredictable, predict, unknown_names
 from mxr.consumers.ort.recording_form import (
     BY_WORKERS,
     check_recording,
@@ -38,6 +36,7 @@ from mxr.consumers.ort.recording_form import (
     level_in,
     runtime_in,
 )
+from mxr.consumers.ort.requirements import FREEZE
 from mxr.display.text import counted, shell_quoted
 from mxr.errors import MxrError, NoSuchArtifactError, UnreachableError, UsageError
 from mxr.facts import stated
@@ -156,11 +155,9 @@ class OrtInstaller(Installer):
             contract = options.contract()
         except UsageError:
             return  # `deliver` reports it, after a miss was reported
-        try:
-            refuse_unknown(contract)
-        except PredictionRefused as refused:
+        if unknown := unknown_names(contract):
             model = asked.model.path.name if asked.model.path else asked.model.stem
-            raise ort_layout.unpredictable(model, refused.answer, contract) from None
+            raise ort_layout.unpredictable(model, unknown, contract)
 
     def deliver(
         self,

@@ -20,7 +20,7 @@ ALLOWED = {
     # The messages of the worker on this host, which is a program of its own.
     "cli/mxr_cli/compile_on_miss.py": {"sys.stderr.fileno"},
     # Children with pipes: their parent reads what they write, and never prints it without `mxr.display`.
-    "core/mxr/consumers/ort/child.py": {"sys.stdout"},
+    "core/mxr/consumers/ort/prediction/child.py": {"sys.stdout"},
     "compiler_workers/mxr_workers/supervisor.py": {"os.write"},
     "compiler_workers/mxr_workers/compiler/__main__.py": {"sys.stdout", "sys.stderr", "traceback.print_exc"},
     # They write to files.

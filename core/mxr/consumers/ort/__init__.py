@@ -2,11 +2,8 @@
 
 requirements                    what a program must be for the provider
 contract                        the naming contract (generation) of an ONNX Runtime
-generation_a, generation_b      the naming contracts that are known
-hashes, order                   the parts of a name: hash function, node order
-graph, skeleton, optimizer      the graph as the provider receives it
-partition                       whether the provider takes the whole graph as one file
-prediction                      the predicted name, or why there is none (prediction_refusal)
+hashes                          the hash function of the names, and their fields
+prediction                      the predicted name, or why there is none
 layout, verification            the folder, and what the provider changed in it
 recording, recording_form       files that a run wrote, and the key of a recorded set
 options                         the options of `mxr fetch` that apply to ONNX Runtime only

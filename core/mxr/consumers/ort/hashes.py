@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from struct import unpack_from
 
+FIELDS = ("version", "graph", "arch", "shape")
+"""The fields of a file name, in order."""
+
 _C = (0x239B961B, 0xAB0E9789, 0x38B34AE5, 0xA1E38B93)
 _ROTATE_KEY = (15, 16, 17, 18)
 _ROTATE_STATE = (19, 17, 15, 13)

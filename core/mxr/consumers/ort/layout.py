@@ -17,16 +17,15 @@ from mxr.display.text import python_quoted, shell_quoted
 from mxr.errors import UsageError
 from mxr.util.codec import canonical
 
-from . import generation_a
 from .contract import Contract
-from .fields import PredictedName
 from .options import OrtSessionOptions
-from .prediction import PredictionRequest, predict
-from .prediction_refusal import Unpredictable
+from .prediction import PredictedName, PredictionRequest, Unpredictable, predict
 from .requirements import WHO, fit
 
 RECORDS = ".mxr-names"
 """The folder beside the programs that holds one record for each."""
+
+FILE_OF_A = "compiled_model.mxr"
 
 
 def lay_out(delivery: Delivery) -> Layout:
@@ -143,11 +142,11 @@ def provider_options(folder: str, precisions: Sequence[str]) -> Mapping[str, str
 
 
 def _layout_of_a(delivery: Delivery, contract: Contract, home: str) -> Layout:
-    file = f"{home}/{generation_a.FILE}"
+    file = f"{home}/{FILE_OF_A}"
     return Layout(
         pieces=(LayoutFile(file, delivery.program),),
         path=file,
-        settings=generation_a.settings(str(delivery.folder / file)),
+        settings=settings_of_a(str(delivery.folder / file)),
         notes=(*contract.notes, "It loads this file for every model and every shape: use it for this model only."),
     )
 
@@ -156,3 +155,17 @@ def _opened(file_name: str | None) -> str:
     if file_name is None:
         return "The name is valid for a session that is created from bytes, not from a file."
     return f"The name is valid for a model that is opened from a file called {Path(file_name).name}."
+
+
+def settings_of_a(path: str) -> tuple[str, ...]:
+    """The settings with which ONNX Runtime 1.19 to 1.22 loads `path` and never writes it; it hashes and checks nothing.
+
+    Two names of the path variable occur in releases and documents. Source: microsoft/onnxruntime v1.19 to v1.22,
+    onnxruntime/core/providers/migraphx. Derived from the source, not tested with this provider.
+    """
+    return (
+        "ORT_MIGRAPHX_LOAD_COMPILED_MODEL=1",
+        f"ORT_MIGRAPHX_LOAD_COMPILE_PATH={shell_quoted(path)}",
+        f"ORT_MIGRAPHX_LOAD_COMPILED_PATH={shell_quoted(path)}",
+        "ORT_MIGRAPHX_SAVE_COMPILED_MODEL=0",
+    )

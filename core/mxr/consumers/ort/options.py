@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from .contract import Contract, choose_contract
 
+LEVELS = ("all", "basic", "disable")
+"""The optimization levels of a session. Optimizations above `basic` run after the provider has taken its nodes."""
+
 
 @dataclass(frozen=True, slots=True)
 class OrtSessionOptions:

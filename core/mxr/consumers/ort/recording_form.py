@@ -81,7 +81,7 @@ def check_recording(key: Key, file_name: str | None) -> None:
     Raises `UsageError` for what the provider cannot do without further files, and for a file name that does not match
     the form.
     """
-    from .optimizer import LEVELS
+    from .options import LEVELS
 
     fit(key)
     parts = _FORM.fullmatch(key.form)

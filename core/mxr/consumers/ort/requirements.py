@@ -9,6 +9,9 @@ from mxr.facts import stated
 
 WHO = "ONNX Runtime"
 
+FREEZE = "Freeze it first, one file per batch: mxr freeze MODEL --batch 1,4,8 -o FOLDER. Then fetch for these files."
+"""What to do with a model that has open dims, for which the provider has one file name."""
+
 
 def fit(key: Key) -> None:
     """Raise `UsageError` for programs of the ref target, with offload_copy or fast_math, or with dynamic dims."""

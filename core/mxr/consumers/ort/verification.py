@@ -16,8 +16,7 @@ from mxr.util import disk
 from mxr.util.codec import parse
 from mxr.util.hashing import sha256_file
 
-from .fields import FIELDS
-from .hashes import hashed
+from .hashes import FIELDS, hashed
 from .layout import RECORDS
 
 MAX_RECORD_BYTES = 1 << 20

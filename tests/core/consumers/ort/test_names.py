@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from mxr.consumers.ort import contract, generation_b
-from mxr.consumers.ort.fields import Deployment, version_field
-from mxr.consumers.ort.graph import Graph, GraphNode
+from mxr.consumers.ort import contract
 from mxr.consumers.ort.hashes import Chain, hashed, joined
-from mxr.consumers.ort.prediction_refusal import PredictionRefused
+from mxr.consumers.ort.prediction import generation_b
+from mxr.consumers.ort.prediction.fields import Deployment, version_field
+from mxr.consumers.ort.prediction.graph import Graph, GraphNode
+from mxr.consumers.ort.prediction.refusal import PredictionRefused
 from mxr.errors import UsageError
 
 # Checked against the mmh3 package, and where marked in the issues of the projects named there.

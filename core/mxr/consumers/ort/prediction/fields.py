@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .graph import Graph, Sizes
-from .hashes import Chain, hashed, joined
-from .prediction_refusal import PredictionRefused
+from mxr.consumers.ort.hashes import FIELDS, Chain, hashed, joined
 
-FIELDS = ("version", "graph", "arch", "shape")
+from .graph import Graph, Sizes
+from .refusal import PredictionRefused
+
 MINIMUM_BYTES = 500
 """The file name of the model is repeated until the text has at least this many bytes."""
 

@@ -6,16 +6,17 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from mxr.consumers.ort.contract import Contract
+from mxr.consumers.ort.options import LEVELS
 from mxr.onnxfile import read_model
 from mxr.onnxfile.protobuf import MalformedProtobuf
 
 from . import generation_b
-from .contract import Contract
 from .fields import Deployment, PredictedName
 from .graph import read_graph
-from .optimizer import LEVELS, OptimizedGraph, Optimizer, look, started
+from .optimizer import OptimizedGraph, Optimizer, look, started
 from .partition import obstacle
-from .prediction_refusal import PredictionRefused, Unpredictable
+from .refusal import PredictionRefused, Unpredictable
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class PredictionRequest:
     """The model, how it will be opened, and the naming contract.
 
     `file_name` is the name of the ONNX file on the host that serves it; None for a session that is created from bytes.
-    `arch` is HIP's full gcnArchName. `level` is the optimization level of the session, one of `optimizer.LEVELS`.
+    `arch` is HIP's full gcnArchName. `level` is the optimization level of the session, one of `LEVELS`.
     """
 
     model: Path
@@ -44,21 +45,23 @@ def predict(request: PredictionRequest) -> PredictedName | Unpredictable:
         return refused.answer
 
 
-def refuse_unknown(contract: Contract) -> None:
-    """Raise `PredictionRefused` for a generation whose names only its provider knows: B', C and D."""
-    if contract.generation not in ("A", "B"):
-        raise PredictionRefused(
-            f"the names of generation {contract.generation} of ONNX Runtime's provider are known to that provider only",
-            "Use the files that the provider itself writes: add --on-miss wait, so that a worker records them "
-            "(generation C), or publish them from a host that ran the model: mxr import --ort-cache DIR.",
-        )
+def unknown_names(contract: Contract) -> Unpredictable | None:
+    """Return why no name of a generation can be predicted, whatever the model; None for A and B."""
+    if contract.generation in ("A", "B"):
+        return None
+    return Unpredictable(
+        f"the names of generation {contract.generation} of ONNX Runtime's provider are known to that provider only",
+        "Use the files that the provider itself writes: add --on-miss wait, so that a worker records them "
+        "(generation C), or publish them from a host that ran the model: mxr import --ort-cache DIR.",
+    )
 
 
 def check_predictable(request: PredictionRequest) -> None:
     """Raise `PredictionRefused` for the reasons that do not depend on the graph."""
     if request.contract.generation == "A":
         raise PredictionRefused("this ONNX Runtime hashes nothing: it loads the path that it is given")
-    refuse_unknown(request.contract)
+    if unknown := unknown_names(request.contract):
+        raise PredictionRefused(unknown.reason, unknown.hint)
     if request.contract.provider is None:
         raise PredictionRefused(
             "the MIGraphX version that the provider was built with is unknown", "Add --ort-migraphx 2.15.0."

@@ -19,11 +19,8 @@ from mxr.onnxfile.writing import field
 
 from .graph import Graph, Sizes, read_graph
 from .order import depth_first
-from .prediction_refusal import PredictionRefused
+from .refusal import PredictionRefused
 from .skeleton import BRAIN, DOUBLE, FLOAT, HALF, Unsuited, write_skeleton
-
-LEVELS = ("all", "basic", "disable")
-"""The optimization levels of a session. Optimizations above `basic` run after the provider has taken its nodes."""
 
 PATIENCE = 600.0
 """Seconds for the start and for each graph: a large graph takes minutes on a busy machine."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from struct import pack
 
+from mxr.consumers.ort.hashes import Chain, hashed
+from mxr.consumers.ort.requirements import FREEZE
+
 from .fields import Deployment, PredictedName, begin, closed, name_of, shown
 from .graph import Graph
-from .hashes import Chain, hashed
 from .order import last_use
-from .prediction_refusal import PredictionRefused
-
-FREEZE = "Freeze it first, one file per batch: mxr freeze MODEL --batch 1,4,8 -o FOLDER. Then fetch for these files."
+from .refusal import PredictionRefused
 
 _OPEN = "input {} has open dims, for which this ONNX Runtime uses one name for all shapes"
 _SCALAR = "input {} is a scalar, which this ONNX Runtime treats like an input with open dims"

@@ -56,7 +56,7 @@ WARM = {
     "mxr.onnxfile": "binding external file_types graph neighbours protobuf reader values weight_dims window",
     "mxr.plans": "plan",
     "mxr.request": "builder defaults model this_host",
-    "mxr.configuration": "client_variables config_file",
+    "mxr.configuration": "client_variables config_file schema",
     "mxr.settings": "project tokens",
     "mxr.util": "codec disk frozen hashing",
     "mxr.workflows": "fetch preparation",

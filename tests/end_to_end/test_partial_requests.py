@@ -104,7 +104,7 @@ def test_more_programs_than_a_table_shows(
 
 def test_none_says_everything_at_once(mxr: Host, model: Path, published: dict[str, Any], programs: Programs) -> None:
     error = mxr("fetch", model, *ARCH, "--precision", "fp16", "--json", expect=3).error
-    assert error["context"]["open"] == ["migraphx", "rocm", "offload_copy", "fast_math", "inputs.x"]
+    assert error["context"]["open"] == ["rocm", "migraphx", "offload_copy", "fast_math", "inputs.x"]
     (nearest,) = error["context"]["nearest"]
     assert nearest == {
         "id": published["id"],

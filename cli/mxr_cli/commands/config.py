@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -63,23 +62,20 @@ def _of_registry(session: Session, *, offline: bool) -> RequestDefaults:
         return find_namespace_defaults(session.cache(), None)
 
 
-def _settings(settings: Settings) -> dict[str, dict[str, Any]]:
+def _settings(found: Settings) -> dict[str, dict[str, Any]]:
     """Each setting that is no request default, with its value in the form of the configuration file."""
     from mxr.artifact.request_defaults import NAMES
-    from mxr.configuration.client_variables import VARIABLES
-    from mxr.settings import SECRETS
+    from mxr.configuration.schema import settings_of
+    from mxr.settings import Settings
 
-    rows: dict[str, dict[str, Any]] = {}
-    for name in VARIABLES:
-        if name in NAMES:
-            continue
-        value = getattr(settings, name)
-        if name in SECRETS:
-            value = None if value is None else "set, not shown"
-        elif isinstance(value, (Path, tuple)):
-            value = list(value) if isinstance(value, tuple) else str(value)
-        rows[name] = {"value": value, "from": settings.sources.get(name, BUILT_IN)}
-    return rows
+    return {
+        each.name: {
+            "value": each.shown(getattr(found, each.name)),
+            "from": found.sources.get(each.name, BUILT_IN),
+        }
+        for each in settings_of("", Settings)
+        if each.name not in NAMES
+    }
 
 
 def _defaults(defaults: RequestDefaults) -> dict[str, dict[str, Any]]:

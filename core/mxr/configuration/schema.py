@@ -1,4 +1,4 @@
-"""What a service can be configured with. The fields of a dataclass are the settings of one table.
+"""What a program can be configured with. The fields of a dataclass are the settings of one table.
 
 The field `body` of the dataclass of the table `limits` is `body` in the section `[limits]` of the configuration file,
 the environment variable `MXR_LIMITS_BODY`, and `limits.body` on the command line and in messages. The table "" is the
@@ -12,11 +12,12 @@ import functools
 import re
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from mxr.errors import UsageError
+from mxr.util.frozen import dataclass
 
 SECONDS, BYTES, HOURS, DAYS = "seconds", "bytes", "hours", "days"
 
@@ -39,6 +40,7 @@ class Facts:
     `check`: returns the value in its normal form, or raises `ValueError` with what is expected. `secret`: the value is
     shown through `shown` only, quoted in no error, and not taken from a command line. `example`: a value in TOML for
     the sample file, and `absent`: what applies without a value, where there is no default. `option`: of the commands.
+    `variable`: its environment variable, where it is not made of its name. `raw`: `check` reads any value by itself.
     """
 
     about: str
@@ -52,6 +54,8 @@ class Facts:
     example: str = ""
     absent: str = ""
     option: str = ""
+    variable: str = ""
+    raw: bool = False
 
 
 def setting(default: Any, about: str, **facts: Any) -> Any:
@@ -78,7 +82,7 @@ class Setting:
     @property
     def variable(self) -> str:
         """Its environment variable."""
-        return f"MXR_{self.path.replace('.', '_').upper()}"
+        return self.facts.variable or f"MXR_{self.path.replace('.', '_').upper()}"
 
     @property
     def expected(self) -> str:
@@ -105,6 +109,8 @@ class Setting:
 
     def of_text(self, text: str) -> Any:
         """Return the value that a text of the environment or the command line means. Raises `ValueError`."""
+        if self.facts.raw:
+            return self.checked(text)
         if self.kind is bool:
             if text.strip().lower() not in SWITCH:
                 raise ValueError(self.expected)
@@ -115,6 +121,8 @@ class Setting:
 
     def of_document(self, value: object) -> Any:
         """Return the value that a configuration file means. Raises `ValueError` with what is expected."""
+        if self.facts.raw:
+            return self.checked(value)
         if self.kind in (int, float):
             return self.checked(self._number(value))
         if self.kind is tuple:
@@ -144,6 +152,8 @@ class Setting:
 
     def checked(self, value: Any) -> Any:
         """Return a value of the right type in its normal form. Raises `ValueError` with what is expected."""
+        if self.facts.raw:
+            return self.facts.check(value) if self.facts.check else value
         if isinstance(value, str) and not value.isprintable():
             raise ValueError("printable text")
         if self.facts.choices and value not in self.facts.choices:
@@ -165,8 +175,14 @@ class Setting:
 def settings_of(table: str, kind: type) -> tuple[Setting, ...]:
     """Return the settings of a table: the fields of its dataclass that `setting` made."""
     hints = get_type_hints(kind)
-    rows = ((row, row.metadata.get("setting")) for row in dataclasses.fields(kind))
-    return tuple(Setting(table, row.name, _plain(hints[row.name]), row.default, facts) for row, facts in rows if facts)
+    # The fields of `mxr.util.frozen`, which are cheap, or those of the standard library.
+    rows = getattr(kind, "__value_rows__", None) or {row.name: row for row in dataclasses.fields(kind)}
+    known = {
+        name: row for name, row in rows.items() if isinstance(row, dataclasses.Field) and "setting" in row.metadata
+    }
+    return tuple(
+        Setting(table, name, _plain(hints[name]), row.default, row.metadata["setting"]) for name, row in known.items()
+    )
 
 
 def _plain(hint: Any) -> type:

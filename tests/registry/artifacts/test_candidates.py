@@ -99,7 +99,7 @@ def test_programs_that_differ_only_in_their_cus(server: RegistryUnderTest, parts
 def test_what_is_never_open_is_compared(server: RegistryUnderTest, model: str) -> None:
     id = published(server, gpu_key(model, precision="int8"))
     error = miss(server, model)
-    assert error["context"]["open"] == ["migraphx", "rocm", "offload_copy", "fast_math", "inputs.x"]
+    assert error["context"]["open"] == ["rocm", "migraphx", "offload_copy", "fast_math", "inputs.x"]
     differences = [{"field": "precision", "asked": "fp32", "found": "int8"}]
     assert error["context"]["nearest"] == [{"id": id, "differences": differences}]
     assert "has precision int8, but the request asks for fp32." in error["detail"]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import click
 
-from mxr import facts
+import mxr.facts as facts
 from mxr.errors import MxrError, NoSuchArtifactError, UsageError, WouldOverwriteError
 from mxr.request.builder import RequestOptions
 from mxr_cli.fetching.fetch_options import FetchOptions, with_defaults

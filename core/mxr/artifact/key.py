@@ -12,7 +12,7 @@ from hashlib import sha256
 from itertools import pairwise
 from typing import Any
 
-from mxr import facts
+import mxr.facts as facts
 from mxr.errors import UsageError
 from mxr.facts import stated
 from mxr.util.codec import canonical, decode, fields, refuse, text

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from mxr import facts
+import mxr.facts as facts
 from mxr.errors import UsageError
 from mxr.util.frozen import dataclass
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-import types
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 from mxr.errors import UsageError
 from mxr.util.frozen import dataclass
@@ -174,23 +173,21 @@ class Setting:
 @functools.cache
 def settings_of(table: str, kind: type) -> tuple[Setting, ...]:
     """Return the settings of a table: the fields of its dataclass that `setting` made."""
-    hints = get_type_hints(kind)
     # The fields of `mxr.util.frozen`, which are cheap, or those of the standard library.
     rows = getattr(kind, "__value_rows__", None) or {row.name: row for row in dataclasses.fields(kind)}
     known = {
         name: row for name, row in rows.items() if isinstance(row, dataclasses.Field) and "setting" in row.metadata
     }
-    return tuple(
-        Setting(table, name, _plain(hints[name]), row.default, row.metadata["setting"]) for name, row in known.items()
-    )
+    kinds = {name: _plain(kind.__annotations__[name]) for name in known}
+    return tuple(Setting(table, name, kinds[name], row.default, row.metadata["setting"]) for name, row in known.items())
 
 
-def _plain(hint: Any) -> type:
-    """Return the type without None and without the types of elements."""
-    if get_origin(hint) in (Union, types.UnionType):
-        hint = next(each for each in get_args(hint) if each is not type(None))
-    found: type = get_origin(hint) or hint
-    return found
+KINDS = {kind.__name__: kind for kind in (bool, int, float, str, Path, tuple)}
+
+
+def _plain(annotation: str) -> type:
+    """Return the type in an annotation, without None and without the types of elements."""
+    return KINDS[annotation.partition(" |")[0].partition("[")[0]]
 
 
 @dataclass(frozen=True, slots=True)

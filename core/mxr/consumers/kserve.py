@@ -16,7 +16,7 @@ import re
 from collections.abc import Collection
 from dataclasses import replace
 
-from mxr import facts
+import mxr.facts as facts
 from mxr.artifact.key import MODEL_PREFIX
 from mxr.display.text import shell_quoted
 from mxr.errors import NotAllowedError, UsageError

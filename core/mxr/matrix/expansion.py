@@ -10,7 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from mxr import facts
+import mxr.facts as facts
 from mxr.artifact import compile_support, target
 from mxr.artifact.key import MODEL, MODEL_PREFIX
 from mxr.artifact.target import GfxArch, Inputs

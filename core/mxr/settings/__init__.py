@@ -11,7 +11,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from mxr import facts
+import mxr.facts as facts
 from mxr.configuration.client_variables import VARIABLES
 from mxr.configuration.config_file import (
     ConfigFile,

@@ -5,7 +5,7 @@ From here on, errors name facts as fields of the API.
 
 from __future__ import annotations
 
-from mxr import facts
+import mxr.facts as facts
 from mxr_registry import request_id
 
 from .asgi import App, Message, Receive, Scope, Send

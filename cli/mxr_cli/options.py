@@ -175,13 +175,14 @@ def fact_option(fact: Fact, *, several: bool = False) -> Callable[[F], F]:
         # Not `options`: that is the name of the whole request in the functions of commands.
         name = PARAMETERS.get(fact.name, fact.name)
         return click.option(fact.flag, name, multiple=True, metavar=metavar, help=f"{about} Repeatable.")
-    kinds = {COUNT: click.IntRange(1), SIZES: BatchSizes(), PATH: click.Path(path_type=Path)}
     if fact.kind == SIZES and several:
         metavar, about = "N[,N...]", f"{about[:-1]}, or a list of sizes: one request for each."
-    return click.option(fact.flag, fact.name, type=kinds.get(fact.kind), metavar=metavar, help=about)
+    return click.option(fact.flag, fact.name, type=TYPES.get(fact.kind), metavar=metavar, help=about)
 
 
 PARAMETERS = {"options": "options_"}
+
+TYPES = {COUNT: click.IntRange(1), SIZES: BatchSizes(), PATH: click.Path(path_type=Path)}
 
 FOLLOW_LINKS = fact_option(BY_NAME["follow_links"])
 DESCRIBING = tuple(fact for fact in FACTS if fact.name not in ("exact", "allow"))

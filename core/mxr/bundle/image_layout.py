@@ -21,10 +21,10 @@ MAX_DOCUMENT_BYTES = 16 << 20
 """Maximum bytes of one JSON document in a bundle."""
 
 MAX_MEMBERS = 200_000
-"""Maximum files of a bundle."""
+"""Maximum files and folders of a bundle."""
 
 MAX_HEADER_BYTES = 64 << 10
-"""Maximum bytes that one header of a tar takes with its extensions. `tarfile` reads as many as a header says."""
+"""Maximum bytes of one header of a tar with all its extensions. `tarfile` reads as many as they say."""
 
 
 class ImageLayout(Protocol):
@@ -58,15 +58,16 @@ class TarLayout:
         """The plain files, of which only the headers are read. Nothing is ever extracted, so any name will do."""
         names: set[str] = set()
         try:
-            stream = cast(IO[bytes], _HeaderReader(self._descriptor))
-            for member in tarfile.TarFile(fileobj=stream):
+            reader = _HeaderReader(self._descriptor)
+            for count, member in enumerate(tarfile.TarFile(fileobj=cast(IO[bytes], reader))):
+                reader.left = MAX_HEADER_BYTES
+                name = member.name.removeprefix("./")
+                if name in names or count >= MAX_MEMBERS:
+                    raise wrong(self, f"it contains {name[:80]!r} twice, or too many files")
                 if member.isdir() and member.size == 0:
                     continue
-                name = member.name.removeprefix("./")
                 if not member.isfile() or member.issparse() or member.size < 0:
                     raise wrong(self, f"{name[:80]!r} is not a plain file")
-                if name in names or len(names) >= MAX_MEMBERS:
-                    raise wrong(self, f"it contains {name[:80]!r} twice, or too many files")
                 names.add(name)
                 yield name, member
         except (tarfile.TarError, ValueError, OverflowError, RecursionError) as problem:
@@ -88,14 +89,15 @@ class TarLayout:
 
 
 class _HeaderReader:
-    """The bytes of a tar for `tarfile`, which must not take memory for what a header says."""
+    """The bytes of a tar for `tarfile`, which must not take memory for what a header says. `left`: bytes to read."""
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor, self._at = descriptor, 0
+        self._descriptor, self._at, self.left = descriptor, 0, MAX_HEADER_BYTES
 
     def read(self, size: int) -> bytes:
-        if not 0 <= size <= MAX_HEADER_BYTES:
+        if not 0 <= size <= self.left:
             raise tarfile.ReadError("a header is too large")
+        self.left -= size
         data = os.pread(self._descriptor, size, self._at)
         self._at += len(data)
         return data

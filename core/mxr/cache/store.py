@@ -66,7 +66,9 @@ class Cache:
         self._home = f"registries/{self.policy.home}"
         self.damaged: set[str] = set()
         """The sha256 of the programs that were found damaged and removed."""
-        self._met: str | None = None
+        self.defaults_away = False
+        """The registry did not tell its request defaults in time: it is not asked again for this cache."""
+        self._registry: str | None = None
         self._output: Path | None = None
         self._staging: Staging | None = None
 
@@ -79,7 +81,7 @@ class Cache:
 
     def note_registry(self, uuid: str) -> None:
         """Note which registry answered. From now on, its partition serves, and no other. Raises `InvalidReplyError`."""
-        if uuid == self._met:
+        if uuid == self._registry:
             return
         if not UUID.fullmatch(uuid):
             raise InvalidReplyError(
@@ -89,12 +91,12 @@ class Cache:
             row = {"url": self.policy.url, "namespace": self.policy.namespace, "uuid": uuid}
             with suppress(MxrError):
                 self.folder.write(f"{self._home}/registry.json", codec.canonical(row).encode())
-        self._met = uuid
+        self._registry = uuid
 
     @property
     def partition(self) -> Partition | None:
         """The partition of the registry that answered last at the URL; None before any answer."""
-        uuid = self._met or self._noted_registry()
+        uuid = self._registry or self._noted_registry()
         return Partition(self.folder, f"{self._home}/{uuid}") if uuid else None
 
     def _noted_registry(self) -> str | None:

@@ -103,13 +103,16 @@ def find_namespace_defaults(cache: Cache, connect: Connect | None) -> RequestDef
     Raises `MxrError` for an invalid reply.
     """
     known, age = _remembered(cache)
-    if connect is None or (known is not None and 0 <= age < cache.policy.max_age):
+    fresh = known is not None and 0 <= age < cache.policy.max_age
+    if connect is None or fresh or cache.defaults_away:
         return known or NO_DEFAULTS
     try:
         client = connect().with_timeout(PATIENCE)
         found = client.defaults()
         cache.note_registry(client.identity)
     except (UnreachableError, TemporaryError):
+        # Several programs of one call do not wait for it each.
+        cache.defaults_away = True
         return known or NO_DEFAULTS
     from mxr.protocol.artifacts import message_document
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from core.bundle.tars import packed
 
+from mxr.bundle import image_layout
 from mxr.bundle.exporter import _header
-from mxr.bundle.image_layout import TarLayout
+from mxr.bundle.image_layout import MAX_MEMBERS, TarLayout
 from mxr.errors import DamagedError
 
 FILE = tarfile.REGTYPE
@@ -45,6 +46,18 @@ def sized(size: int, kind: bytes = FILE) -> bytes:
     return info.tobuf(tarfile.GNU_FORMAT) + bytes(1 << 20)
 
 
+def endless_map() -> bytes:
+    """A sparse file of the old form of GNU: each block of its map says that there is another one."""
+    info = tarfile.TarInfo("a")
+    info.type = tarfile.GNUTYPE_SPARSE
+    head = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    head[482] = 1
+    head[148:156] = b" " * 8
+    head[148:156] = b"%06o\0 " % sum(head)
+    block = (b"00000000001\0" * 42)[:504] + b"\1" + bytes(7)
+    return bytes(head) + block * 2000
+
+
 ODD = {
     "a symbolic link": packed(("a", tarfile.SYMTYPE, b"")),
     "a hard link": packed(("a", tarfile.LNKTYPE, b"")),
@@ -60,6 +73,8 @@ ODD = {
     "an extension without an end": sized(8**12, tarfile.XHDTYPE),
     "a long name without an end": sized(8**12, tarfile.GNUTYPE_LONGNAME),
     "extensions that have extensions": b"".join(sized(0, tarfile.XHDTYPE)[:512] for _ in range(5000)) + bytes(1024),
+    "a sparse file whose map has no end": endless_map(),
+    "folders without end": packed(*((f"{at}/", tarfile.DIRTYPE, b"") for at in range(MAX_MEMBERS // 1000 + 1))),
     "a size below nothing": sized(-1024),
     "an extension below nothing": sized(-1024, tarfile.XHDTYPE),
     "a file without its content": sized(8**12),
@@ -70,7 +85,8 @@ ODD = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_invalid_tars_are_refused(name: str, tmp_path: Path) -> None:
+def test_invalid_tars_are_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_layout, "MAX_MEMBERS", MAX_MEMBERS // 1000)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(DamagedError, match="is not a complete bundle: ") as caught:
         read(ODD[name], tmp_path)

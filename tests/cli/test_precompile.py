@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from mxr.artifact.attributes import Request
 from mxr.artifact.key import Key
+from mxr.consumers.python import PYTHON
 from mxr.display.github import markdown
 from mxr.errors import CompileFailedError, NotCompiledError, NoWorkerError, TemporaryError
 from mxr.matrix import Cell
@@ -36,7 +37,7 @@ from mxr.precompilation.run import (
 )
 from mxr.protocol import jobs as job_protocol
 from mxr.protocol.surveys import RequestStatus
-from mxr.request.builder import RequestOptions
+from mxr.request.builder import PreparedRequest, RequestOptions
 from mxr.request.model import ModelReference
 from mxr_cli import matrix_progress
 from mxr_cli.main import main
@@ -48,7 +49,7 @@ FILE = Path("ci/matrix.yaml")
 def wanted(batch: int = 1, name: str = "a.onnx", **more: Any) -> CellRequest:
     options = RequestOptions(kind="ref", migraphx="2.15", batch=batch, precision="fp32", consumer="python", **more)
     subject = ModelReference(KEY.model, OnnxModel(Path(name), 0, (), (), (), None, 0, ""))
-    return CellRequest(Cell(name, options, 4, name, 9), subject, Request(KEY))
+    return CellRequest(Cell(name, options, 4, name, 9), PreparedRequest.of(Request(KEY), subject, PYTHON))
 
 
 def job(state: str, **more: Any) -> job_protocol.Job:

@@ -191,19 +191,15 @@ def _requests(
         subject = models.find_model(model, cache, session.client, follow_links=options.follow_links)
         for batch in batches or session.default_batches(options, defaults, subject) or (options.batch,):
             each = replace(options, batch=batch)
-            asked = prepare(each, model, cache, session.client, session.host(each), defaults=defaults)
+            asked = prepare(each, subject, cache, session.client, session.host(each), defaults=defaults)
             yield LockRequest(model, asked)
 
 
 def _matrix_requests(session: Session, task: LockTask, matrix: Path, *, follow_links: bool) -> Iterator[LockRequest]:
-    from mxr import consumers
-    from mxr.request.builder import PreparedRequest
-
     environment = pipeline_environment(task.env_from, task.allow_outside)
     with annotate_errors(environment):
         for each in read_requests(session, matrix, environment, None, (), follow_links=follow_links):
-            consumer = consumers.find_consumer(each.cell.options.consumer or consumers.DEFAULT.name)
-            yield LockRequest(each.cell.name, PreparedRequest.of(each.request, each.subject, consumer))
+            yield LockRequest(each.cell.name, each.asked)
 
 
 def _incomplete(missing: list[tuple[LockRequest, NoSuchArtifactError]], found: int) -> NoSuchArtifactError:

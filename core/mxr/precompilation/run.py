@@ -25,6 +25,7 @@ from mxr.host_facts import Host
 from mxr.protocol import jobs as job_protocol
 from mxr.protocol.surveys import RequestStatus, WatchJobs
 from mxr.request import builder, calibration, model
+from mxr.request.builder import PreparedRequest
 from mxr.request.model import ModelReference
 from mxr.util.codec import canonical
 from mxr.util.frozen import dataclass
@@ -51,8 +52,12 @@ class CellRequest:
     """A cell of the matrix and its request."""
 
     cell: Cell
-    subject: ModelReference
-    request: Request
+    asked: PreparedRequest
+
+    @property
+    def request(self) -> Request:
+        """The request with its key."""
+        return self.asked.request
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +135,7 @@ def prepare(
             asked = builder.build_request(cell.options, models[name], Host(), sha256_of=sha256)
         except MxrError as problem:
             raise at_line(problem, file, cell.line) from problem
-        found.append(CellRequest(cell, models[name], asked.request))
+        found.append(CellRequest(cell, asked))
     return tuple(found)
 
 
@@ -181,7 +186,7 @@ def _queued(client: Client, cell: CellStatus, plan: MissPolicy, bytes_: Bytes) -
     )
     try:
         job = compile_workflow.request_compile(
-            client, compile_workflow.CompileOrder(asked, wanted.subject, wanted.cell.options.calibration), bytes_
+            client, compile_workflow.CompileOrder(asked, wanted.asked.model, wanted.cell.options.calibration), bytes_
         )
     except NoWorkerError as problem:
         return replace(cell, state=NO_WORKER, problem=problem)

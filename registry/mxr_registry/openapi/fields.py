@@ -17,6 +17,7 @@ from mxr.artifact.key import FORM, KEY_VERSION, MODEL
 from mxr.artifact.manifest import SHA256, Manifest
 from mxr.artifact.matching import Match
 from mxr.consumers.ort.recording_form import BY_WORKERS, RUNTIME_VERSION
+from mxr.facts import BY_NAME
 from mxr.protocol import access
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import HUGE
@@ -161,7 +162,7 @@ FACTS: dict[str, Facts] = {
     "cancelled": text("The job was cancelled: stop the compile."),
     "candidates": text("The ways, at most 50."),
     "changed_at": text("The last time when facts of the artifact were replaced."),
-    "chiplets": count("The number of chiplets, as MIGraphX counts them.", 1, 65_536),
+    "chiplets": count(BY_NAME["chiplets"].about, 1, 65_536),
     "claimed": text("The registry never had the bytes: name and inputs are what publishers of programs say."),
     "complete": text("The registry has the bytes of the model."),
     "constraints": text("What the attributes of the artifact must be."),
@@ -184,7 +185,7 @@ FACTS: dict[str, Facts] = {
     "estimate": seconds("How long the whole compile probably takes."),
     "estimate_from": text("What the estimate is based on."),
     "etag": text("The entity tag, for `If-None-Match` of `GET /v1/artifacts/{id}`."),
-    "exact": text("Refuse every relaxation and every assumption."),
+    "exact": text(BY_NAME["exact"].about),
     "Match.exact": text("The artifact satisfies each constraint, and nothing is assumed."),
     "expires": seconds(
         "How long the token is valid; without it, until it is revoked.", minimum=1, maximum=limits.MAX_TOKEN_SECONDS
@@ -192,7 +193,7 @@ FACTS: dict[str, Facts] = {
     "expires_at": text("When the token expires; null: never."),
     "failure": text("Why it failed."),
     "RequestStatus.failure": text("The remembered failure that a compile request would get."),
-    "fast_math": text("The program is compiled with fast math."),
+    "fast_math": text(BY_NAME["fast_math"].about),
     "fence": count("The fencing number of the lease."),
     "file_name": text("Only for a key of ONNX Runtime's form: the name under which the model is opened.", **FILE_NAME),
     "files": text("The files.", maxItems=limits.MAX_FILES),
@@ -285,8 +286,8 @@ FACTS: dict[str, Facts] = {
     "next": text("Pass it as `after` to get the next page; null on the last page."),
     "node": count("The number of the GPU in the kernel's topology."),
     "noted": count("How many artifacts were recorded; the registry no longer has the others."),
-    "num_cu": count("The number of compute units, as MIGraphX counts them.", 1, 65_536, examples=[304]),
-    "offload_copy": text("The program copies its inputs and outputs itself."),
+    "num_cu": count(BY_NAME["num_cu"].about, 1, 65_536, examples=[304]),
+    "offload_copy": text(BY_NAME["offload_copy"].about),
     "ok": text("True."),
     "oldest_seconds": seconds("The age of the oldest queued job, or 0."),
     "onnx": text("The name of the ONNX file in the manifest.", **FILE_NAME),
@@ -311,8 +312,8 @@ FACTS: dict[str, Facts] = {
     "restore": text("The artifact was removed, and is published again all the same."),
     "restored_at": text("The last time when the artifact was published again after somebody removed it."),
     "restored_by": text("Who published it again then."),
-    "real_arch": text("The true arch of a GPU under HSA_OVERRIDE_GFX_VERSION.", pattern=whole(target.BASE_ARCH)),
-    "HostTarget.real_arch": text("The true arch of a GPU under HSA_OVERRIDE_GFX_VERSION."),
+    "real_arch": text(BY_NAME["real_arch"].about, pattern=whole(target.BASE_ARCH)),
+    "HostTarget.real_arch": text(BY_NAME["real_arch"].about),
     "relaxed": text("The constraints that the request allowed to differ."),
     "render_minor": count("The number of its device `/dev/dri/renderD...`."),
     "request": text("What the compiled program must satisfy."),

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from .host import Host, HostTarget, HostToolchain, Installation, combine, describe, read_recorded, write_host
+from .host import Host, HostTarget, HostToolchain, Installation, combine, describe, read_recorded
 from .root import Root, Run
 
 __all__ = [
@@ -31,7 +31,6 @@ __all__ = [
     "detect",
     "read_recorded",
     "run_tool",
-    "write_host",
 ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
@@ -160,11 +159,6 @@ def read_recorded(path: Path) -> Host:
     except UsageError as problem:
         raise DamagedError(problem.message, hint="Pass a file with the output of `mxr host --json`.") from None
     return Host.from_json(document)
-
-
-def write_host(host: Host, path: Path) -> None:
-    """Write `host` to `path` for `read_recorded`. Raises OSError."""
-    path.write_text(json.dumps(host.to_json(), indent=2) + "\n", encoding="utf-8")
 
 
 def combine(recorded: Host, local: Host) -> Host:

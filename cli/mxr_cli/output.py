@@ -99,14 +99,14 @@ def print_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> None
 
 def key_cells(key: Key) -> tuple[str, str, str, str]:
     """The table cells of a key: target, toolchain, inputs, precision."""
-    from mxr.artifact.target import show_dims, userland
+    from mxr.artifact.target import show_dims, show_precision, userland
 
     runtime = f" onnxruntime {key.form.split(':')[2]}" if key.form != "whole" else ""
     return (
         key.arch or key.kind,
         f"migraphx {key.migraphx}" + (f" {userland(key.vendor).lower()} {key.rocm}" if key.rocm else "") + runtime,
         " ".join(f"{name}={show_dims(shape)}" for name, shape in key.inputs),
-        ("+".join(key.precision) or "fp32") + (" uncalibrated" if key.uncalibrated else ""),
+        show_precision(key.precision) + (" uncalibrated" if key.uncalibrated else ""),
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import mxr.facts as facts
 from mxr.errors import UsageError
 from mxr.facts import stated
-from mxr.util.codec import canonical, decode, fields, refuse, text
+from mxr.util.codec import JsonForm, canonical, encode_fields, fields, refuse, text
 from mxr.util.frozen import dataclass
 
 from . import limits, target
@@ -65,6 +65,22 @@ def value_text(value: object) -> str:
     return value if isinstance(value, str) else "unknown" if value is None else canonical(value)
 
 
+IN_ORDER = ("v", "model", "form", *(fact.name for fact in facts.FACTS if fact.place == facts.KEY))
+"""The fields of a key in the order of its JSON form."""
+
+
+def _names_form() -> JsonForm:
+    return JsonForm(Mapping[str, str], lambda value, _: tuple(value.items()), dict)
+
+
+COMMON_FORMS = {
+    "precision": JsonForm(str, lambda value, _: target.parse_precision(value), target.show_precision),
+    "env": _names_form(),
+    "options": _names_form(),
+}
+"""The JSON forms that keys and partial requests share."""
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """The facts that must match exactly. Any order of `inputs`, `env` and `options` is accepted and stored in
@@ -73,8 +89,17 @@ class Key:
     `model`: "sha256:" and 64 hex digits. `kind`: gpu or ref. `migraphx`, `rocm`: MAJOR.MINOR. `inputs`: (name, shape)
     pairs, sorted by name. `precision`: in the order applied, empty for fp32. `calibration`: sha256 of the calibration
     data. `env`: the `MIGRAPHX_*` variables of the compile. `options`: MIGraphX's other compile options that change the
-    program. Raises `UsageError` for an invalid value.
+    program. `v`: the version of this form. Raises `UsageError` for an invalid value.
     """
+
+    json_forms = COMMON_FORMS | {
+        "inputs": JsonForm(
+            Mapping[str, Any],
+            lambda value, where: inputs_from_json(value, where),
+            lambda inputs: {name: [target.dim_to_json(dim) for dim in shape] for name, shape in inputs},
+        )
+    }
+    json_needed = ("offload_copy", "fast_math")
 
     model: str
     kind: str
@@ -90,8 +115,11 @@ class Key:
     fast_math: bool = True
     env: tuple[tuple[str, str], ...] = ()
     options: tuple[tuple[str, str], ...] = ()
+    v: int = KEY_VERSION
 
     def __post_init__(self) -> None:
+        if self.v != KEY_VERSION:
+            raise refuse("v", f"key version {KEY_VERSION}", self.v)
         for name, allowed in (("model", MODEL), ("form", FORM)):
             if not allowed.fullmatch(getattr(self, name)):
                 raise refuse(name, f"the form {allowed.pattern}", getattr(self, name))
@@ -135,7 +163,7 @@ class Key:
         for name in ("offload_copy", "fast_math"):
             if not isinstance(getattr(self, name), bool):
                 raise refuse(name, "true or false", getattr(self, name))
-        if self.precision and target.parse_precision("+".join(self.precision)) != self.precision:
+        if target.parse_precision(target.show_precision(self.precision)) != self.precision:
             raise refuse("precision", "fp32, or precisions joined by +", list(self.precision))
         if self.calibration is not None:
             if not SHA256.fullmatch(self.calibration):
@@ -150,50 +178,7 @@ class Key:
 
     def to_json(self) -> dict[str, Any]:
         """Return the key as a JSON object with all fields; a `ref` key has no vendor, arch and rocm."""
-        document = {
-            "v": KEY_VERSION,
-            "model": self.model,
-            "form": self.form,
-            "kind": self.kind,
-            "vendor": self.vendor,
-            "arch": self.arch,
-            "migraphx": self.migraphx,
-            "rocm": self.rocm,
-            "inputs": {name: [target.dim_to_json(dim) for dim in shape] for name, shape in self.inputs},
-            "precision": "+".join(self.precision) or "fp32",
-            "calibration": self.calibration,
-            "offload_copy": self.offload_copy,
-            "fast_math": self.fast_math,
-            "env": dict(self.env),
-            "options": dict(self.options),
-        }
-        if self.kind == "ref":
-            for name in GPU_FIELDS:
-                del document[name]
-        return document
-
-    @classmethod
-    def from_json(cls, document: object, where: str = "key") -> Key:
-        """Return the key in a JSON object. Raises `UsageError` for unknown or missing fields and invalid values."""
-        written = decode(KeyDocument, document, where)
-        if written.v != KEY_VERSION:
-            raise refuse(f"{where}.v", f"key version {KEY_VERSION}", written.v)
-        return cls(
-            model=written.model,
-            kind=written.kind,
-            migraphx=written.migraphx,
-            inputs=inputs_from_json(written.inputs, f"{where}.inputs"),
-            vendor=written.vendor,
-            arch=written.arch,
-            rocm=written.rocm,
-            form=written.form,
-            precision=target.parse_precision(written.precision),
-            calibration=written.calibration,
-            offload_copy=written.offload_copy,
-            fast_math=written.fast_math,
-            env=tuple(written.env.items()),
-            options=tuple(written.options.items()),
-        )
+        return encode_fields(self, (name for name in IN_ORDER if self.kind != "ref" or name not in GPU_FIELDS))
 
     @property
     def canonical(self) -> str:
@@ -248,27 +233,6 @@ def other_releases(vendor: str | None, rocm: str | None) -> tuple[str, ...]:
     return tuple(f"{major}.{each}" for each in MINORS if str(each) != minor)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyDocument:
-    """The JSON form of a key."""
-
-    model: str
-    kind: str
-    migraphx: str
-    inputs: Mapping[str, Any]
-    offload_copy: bool
-    fast_math: bool
-    v: int = KEY_VERSION
-    form: str = "whole"
-    vendor: str | None = None
-    arch: str | None = None
-    rocm: str | None = None
-    precision: str = "fp32"
-    calibration: str | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, str] = field(default_factory=dict)
-
-
 def _canonical_inputs(inputs: Inputs) -> Inputs:
     """Return the inputs sorted by name, with canonical dims: a range of one size is that size; sorted optimals."""
     limits.check_inputs(inputs, "inputs")
@@ -305,7 +269,7 @@ def _flat(document: dict[str, Any]) -> dict[str, Any]:
     for name, value in document.items():
         if name in ("inputs", "env", "options"):
             rows |= {f"{name}.{inner}": each for inner, each in value.items()}
-        elif name != "v":
+        else:
             rows[name] = value
     return rows
 

@@ -11,13 +11,23 @@ from dataclasses import field, replace
 from typing import Any
 
 from mxr.errors import UsageError
-from mxr.util.codec import decode, fields, join, refuse
+from mxr.util.codec import JsonForm, encode_fields, fields, refuse
 from mxr.util.frozen import dataclass
 
 from . import limits
 from .attributes import Constraints, Request
-from .key import FIXED, GPU_FIELDS, OPEN, Difference, Key, fixed_digest, other_releases
-from .target import FAMILY_OF, Dim, Inputs, Shape, dim_from_json, dim_to_json, parse_precision
+from .key import (
+    COMMON_FORMS,
+    FIXED,
+    GPU_FIELDS,
+    IN_ORDER,
+    OPEN,
+    Difference,
+    Key,
+    fixed_digest,
+    other_releases,
+)
+from .target import FAMILY_OF, Dim, Inputs, Shape, dim_from_json, dim_to_json, show_precision
 
 OpenShape = tuple[Dim | None, ...] | None
 """The dims of an input as far as they are known; None if not even their number is."""
@@ -30,7 +40,19 @@ FACTS = tuple(name for name in OPEN if name != "inputs")
 
 @dataclass(frozen=True, slots=True)
 class PartialRequest:
-    """The facts of a request that are known; None is open. The other fields are those of `Key` and `Request`."""
+    """The facts of a request that are known; None is open. The other fields are those of `Key` and `Request`.
+
+    In JSON, null is open. A dim of an input can be null, or all of its dims.
+    """
+
+    json_forms = COMMON_FORMS | {
+        "inputs": JsonForm(
+            Mapping[str, Any],
+            lambda value, where: _inputs_from_json(value, where),
+            lambda inputs: {name: _open_shape_to_json(shape) for name, shape in inputs},
+        )
+    }
+    json_needed = ("kind",)
 
     model: str
     inputs: OpenInputs
@@ -115,28 +137,7 @@ class PartialRequest:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form: that of a key, where null is open, and `constraints`."""
-        constraints = self.constraints.to_json()
-        inputs = {
-            name: None if shape is None else [dim if dim is None else dim_to_json(dim) for dim in shape]
-            for name, shape in self.inputs
-        }
-        known = {name: getattr(self, name) for name in ("model", "form", "calibration", *FACTS)}
-        settings = {"env": dict(self.env), "options": dict(self.options)}
-        precision = "+".join(self.precision) or "fp32"
-        return {**known, "inputs": inputs, "precision": precision, **settings, "constraints": constraints}
-
-    @classmethod
-    def from_json(cls, document: object, where: str = "") -> PartialRequest:
-        """Return the request in a JSON object. Raises `UsageError`."""
-        written = decode(PartialDocument, document, where)
-        known = {name: getattr(written, name) for name in ("model", "form", "calibration", "constraints", *FACTS)}
-        return cls(
-            inputs=_inputs_from_json(written.inputs, join(where, "inputs")),
-            precision=parse_precision(written.precision),
-            env=tuple(written.env.items()),
-            options=tuple(written.options.items()),
-            **known,
-        )
+        return encode_fields(self, (*IN_ORDER[1:], "constraints"))
 
     @property
     def releases(self) -> tuple[str, ...]:
@@ -170,14 +171,13 @@ class PartialRequest:
         has = found.to_json()
         asked: dict[str, Any] = {"model": self.model, "form": self.form}
         asked |= {name: getattr(self, name) for name in FACTS if getattr(self, name) is not None}
-        asked |= {"precision": "+".join(self.precision) or "fp32", "calibration": self.calibration}
+        asked |= {"precision": show_precision(self.precision), "calibration": self.calibration}
         rows = [(name, value, has.get(name)) for name, value in asked.items()]
         shapes, others = dict(self.inputs), dict(found.inputs)
         for name in dict.fromkeys((*shapes, *others)):
             if name not in shapes or name not in others or not _fits(shapes[name], others[name]):
-                shape = shapes.get(name)
-                dims = shape and [dim if dim is None else dim_to_json(dim) for dim in shape]
-                asked_dims = ("any dims" if shape is None else dims) if name in shapes else None
+                dims = _open_shape_to_json(shapes.get(name))
+                asked_dims = ("any dims" if dims is None else dims) if name in shapes else None
                 rows.append((f"inputs.{name}", asked_dims, has["inputs"].get(name)))
         for field_name in ("env", "options"):
             settings = dict(getattr(self, field_name))
@@ -205,25 +205,8 @@ def _fits(asked: OpenShape, found: Shape) -> bool:
     return len(asked) == len(found) and all(dim in (None, other) for dim, other in zip(asked, found, strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class PartialDocument:
-    """The JSON form of a partial request: null is open. A dim of an input can be null, or all of its dims."""
-
-    model: str
-    inputs: Mapping[str, Any]
-    kind: str
-    form: str = "whole"
-    vendor: str | None = None
-    arch: str | None = None
-    migraphx: str | None = None
-    rocm: str | None = None
-    offload_copy: bool | None = None
-    fast_math: bool | None = None
-    precision: str = "fp32"
-    calibration: str | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, str] = field(default_factory=dict)
-    constraints: Constraints = field(default_factory=Constraints)
+def _open_shape_to_json(shape: OpenShape) -> list[object] | None:
+    return None if shape is None else [dim if dim is None else dim_to_json(dim) for dim in shape]
 
 
 def _inputs_from_json(document: object, where: str) -> OpenInputs:

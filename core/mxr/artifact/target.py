@@ -204,6 +204,11 @@ def parse_precision(text: str) -> tuple[str, ...]:
     return words
 
 
+def show_precision(words: tuple[str, ...]) -> str:
+    """Return what `parse_precision` reads."""
+    return "+".join(words) or "fp32"
+
+
 def split_version(text: str, name: str, *, zeros: bool = False) -> tuple[str, str | None]:
     """Return `MAJOR.MINOR`, and the full version if `text` has more parts: `7.2.1` gives `("7.2", "7.2.1")`.
 

@@ -167,7 +167,7 @@ def push_command(request: Request) -> str:
         "rocm": constraints.rocm_patch or key.rocm,
         "migraphx": constraints.migraphx_patch or key.migraphx,
         "inputs": {name: target.show_dims(shape) for name, shape in key.inputs},
-        "precision": "+".join(key.precision) or "fp32",
+        "precision": target.show_precision(key.precision),
         "calibration": "FILE" if key.calibration else None,
         "env": dict(key.env),
         "options": dict(key.options),

@@ -24,6 +24,7 @@ from typing import Any
 from mxr.artifact.attributes import Request
 from mxr.artifact.manifest import check_name, check_sha256
 from mxr.artifact.records import Artifact
+from mxr.artifact.target import show_precision
 from mxr.errors import DamagedError, UsageError
 from mxr.facts import stated
 from mxr.util import disk
@@ -70,7 +71,7 @@ class LedgerSubject:
             key.model,
             key.arch or key.kind,
             key.to_json()["inputs"],
-            "+".join(key.precision) or "fp32",
+            show_precision(key.precision),
             sramecc=asked.sramecc or _sign(has.sramecc),
             xnack=asked.xnack or _sign(has.xnack),
             num_cu=asked.num_cu or has.num_cu,

@@ -230,7 +230,7 @@ OWN = {
     ),
     "precision": scalar(
         "fp32, or fp16 bf16 int8 fp8 int4w joined by +",
-        lambda text: "+".join(target.parse_precision(text)) or "fp32",
+        lambda text: target.show_precision(target.parse_precision(text)),
         {"type": "string", "pattern": f"^{PRECISION}$"},
     ),
     "consumer": choice("a consumer", tuple(consumers.CONSUMERS)),

@@ -17,7 +17,7 @@ from mxr.artifact.attributes import HARDWARE, Constraints, Request
 from mxr.artifact.key import Key
 from mxr.artifact.records import Artifact
 from mxr.artifact.serving import BUILT
-from mxr.artifact.target import split_version
+from mxr.artifact.target import show_precision, split_version
 from mxr.client.retry import OUTAGE, retry, until
 from mxr.errors import Json, MxrError, NoSuchModelError, UsageError
 from mxr.protocol import jobs as job_protocol
@@ -94,7 +94,7 @@ class Rebuild:
             "model": key.model,
             "model_name": self.old.model_name,
             "arch": key.arch or key.kind,
-            "precision": "+".join(key.precision) or "fp32",
+            "precision": show_precision(key.precision),
             "inputs": key.to_json()["inputs"],
             "uses": self.uses,
             "state": self.state,

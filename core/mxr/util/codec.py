@@ -11,9 +11,9 @@ import json
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import Any, TypeVar, Union, get_args, get_origin
+from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin
 
 from mxr.errors import MalformedError, UsageError
 
@@ -31,6 +31,18 @@ SURROGATES = "[\ud800-\udfff]"
 CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 NAMES = {str: "a string", int: "an integer", float: "a number", bool: "true or false", type(None): "null"}
+
+
+class JsonForm(NamedTuple):
+    """How JSON has a field whose value is of another type: a dataclass has them by name in `json_forms`.
+
+    `hint`: the type of the JSON value, as for `decode`. `read` returns the value, given the JSON value and its path;
+    `write` is its inverse. A dataclass also has `json_needed`: the fields that JSON must have, whatever their default.
+    """
+
+    hint: Any
+    read: Callable[[Any, str], Any]
+    write: Callable[[Any], Any]
 
 
 def canonical(value: object) -> str:
@@ -116,6 +128,7 @@ def _union(kinds: tuple[Any, ...], value: object, where: str, lenient: bool) -> 
 
 def _dataclass(kind: Any, value: object, where: str, lenient: bool) -> object:
     hints, needed = shape_of(kind)
+    forms: Mapping[str, JsonForm] = getattr(kind, "json_forms", {})
     found = {}
     for name, each in fields(value, where):
         if name not in hints:
@@ -123,7 +136,10 @@ def _dataclass(kind: Any, value: object, where: str, lenient: bool) -> object:
                 continue
             known = ", ".join(sorted(hints))
             raise UsageError(f"{join(where, name)}: unknown field.", hint=f"Known fields: {known}.")
-        found[name] = _decode(hints[name], each, join(where, name), lenient)
+        at = join(where, name)
+        found[name] = _decode(hints[name], each, at, lenient)
+        if name in forms:
+            found[name] = forms[name].read(found[name], at)
     for name in needed:
         if name not in found:
             raise UsageError(f"{join(where, name)}: this field is missing.", hint="Add the field.")
@@ -132,12 +148,15 @@ def _dataclass(kind: Any, value: object, where: str, lenient: bool) -> object:
 
 @cache
 def shape_of(kind: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the type hint of each field of a dataclass, and the names of the fields without a default."""
+    """Return the type hint of each field of a dataclass in JSON, and the names of the fields that JSON must have."""
     hints = typing.get_type_hints(kind)
+    forms: Mapping[str, JsonForm] = getattr(kind, "json_forms", {})
+    needed = getattr(kind, "json_needed", ())
     rows = dataclasses.fields(kind)
     missing = dataclasses.MISSING
-    needed = tuple(row.name for row in rows if row.default is missing and row.default_factory is missing)
-    return {row.name: hints[row.name] for row in rows}, needed
+    names = (row.name for row in rows if row.default is missing and row.default_factory is missing)
+    found = {row.name: forms[row.name].hint if row.name in forms else hints[row.name] for row in rows}
+    return found, tuple(dict.fromkeys((*names, *needed)))
 
 
 def fields(value: object, where: str) -> list[tuple[str, object]]:
@@ -161,12 +180,19 @@ def encode(value: object) -> Any:
     if hasattr(value, "to_json"):
         return value.to_json()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {row.name: encode(getattr(value, row.name)) for row in dataclasses.fields(value)}
+        return encode_fields(value, (row.name for row in dataclasses.fields(value)))
     if isinstance(value, Mapping):
         return {name: encode(each) for name, each in value.items()}
     if isinstance(value, (tuple, list)):
         return [encode(each) for each in value]
     return value
+
+
+def encode_fields(value: object, names: Iterable[str]) -> dict[str, Any]:
+    """Return the JSON form of some fields of a dataclass, in this order."""
+    forms: Mapping[str, JsonForm] = getattr(value, "json_forms", {})
+    found = ((name, getattr(value, name)) for name in names)
+    return {name: forms[name].write(each) if name in forms else encode(each) for name, each in found}
 
 
 def parse(data: bytes | str, what: str) -> Any:

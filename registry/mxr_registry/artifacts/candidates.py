@@ -39,7 +39,7 @@ MAX_CACHED = 1 << 20
 
 COLUMNS = (*catalog.CANDIDATE_COLUMNS, ArtifactRow.key_json)
 
-_KEYS = DecodingCache(lambda text: Key.from_json(json.loads(text)), MAX_CACHED)
+_KEYS = DecodingCache(lambda text: codec.decode(Key, json.loads(text), "key"), MAX_CACHED)
 
 
 _PARTIALS = DecodingCache(lambda body: codec.decode(PartialRequest, codec.parse(body, "The body")), MAX_CACHED)

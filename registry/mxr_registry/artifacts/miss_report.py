@@ -19,6 +19,7 @@ from mxr.artifact.partial import PartialRequest
 from mxr.artifact.serving import BUILT_ONLY, DESCRIPTIONS, PROMOTED_ONLY, allows
 from mxr.display.text import counted
 from mxr.errors import NoSuchArtifactError
+from mxr.util import codec
 from mxr_registry.database.session import Row, Session
 from mxr_registry.database.tables import ArtifactRow
 
@@ -155,7 +156,7 @@ def _rows(session: Session, namespace: str, model: str, arch: str | None) -> Ite
 
 
 def _compare(request: Request, row: Row, rule: str) -> NearestArtifact:
-    key, asked = Key.from_json(json.loads(row.key_json)), request.key
+    key, asked = codec.decode(Key, json.loads(row.key_json), "key"), request.key
     family = asked.generic()
     # What a rule can accept is a matter of the rules, and no difference of the keys.
     like = family if family is not None and key.arch == family.arch else asked
@@ -166,7 +167,7 @@ def _compare(request: Request, row: Row, rule: str) -> NearestArtifact:
 
 
 def _compare_partial(partial: PartialRequest, row: Row, rule: str) -> NearestArtifact:
-    key = Key.from_json(json.loads(row.key_json))
+    key = codec.decode(Key, json.loads(row.key_json), "key")
     related = RelatedKey(partial.completed(key).key, key) if partial.admits(key) else None
     return _judged(partial.differences(key), partial.constraints, catalog.candidate_of(row, related), row, rule)
 

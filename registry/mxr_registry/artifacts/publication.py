@@ -18,6 +18,7 @@ from sqlalchemy.exc import IntegrityError
 from mxr.artifact import limits, model_evidence, program_evidence, serving
 from mxr.artifact.key import Difference
 from mxr.artifact.manifest import File, Manifest, artifact_id
+from mxr.artifact.target import show_precision
 from mxr.errors import ConflictError, MismatchError, MxrError, NoSuchBlobError, UsageError
 from mxr.protocol.artifacts import Publish
 from mxr.util.codec import canonical, encode
@@ -261,7 +262,7 @@ def _values(session: Session, namespace: str, checked: CheckedPublication) -> di
         "arch": key.arch,
         "migraphx": key.migraphx,
         "rocm": key.rocm,
-        "precision": "+".join(key.precision) or "fp32",
+        "precision": show_precision(key.precision),
         "sha256": wanted.manifest.sha256,
         "size": wanted.manifest.size,
         "key_json": key.canonical,

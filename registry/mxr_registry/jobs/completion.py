@@ -15,6 +15,7 @@ from mxr.artifact.serving import BUILT
 from mxr.artifact.target import FEATURES
 from mxr.errors import DamagedError, MismatchError, NoSuchBlobError
 from mxr.protocol import jobs as job_protocol
+from mxr.util import codec
 from mxr_registry.artifacts import catalog, publication
 from mxr_registry.artifacts.checked_publication import CheckedPublication, PublicationSource
 from mxr_registry.artifacts.publication import Inspect
@@ -98,7 +99,7 @@ def _check_matches_job(row: Row, done: job_protocol.FinishJob) -> None:
     key, made = done.artifact.key, done.artifact.attributes
     refused: list[Difference] = []
     if key.digest != row.digest:
-        refused += Key.from_json(json.loads(row.key_json)).differences(key)
+        refused += codec.decode(Key, json.loads(row.key_json), "key").differences(key)
     refused += apply_rules(lanes.constraints_of(row.constraints_json), Candidate("", made)).refused
     refused += _broken_promises(catalog.attributes_of(row.pinned_json), made)
     if refused:

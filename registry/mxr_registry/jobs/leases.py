@@ -17,6 +17,7 @@ from mxr.artifact.attributes import Request
 from mxr.artifact.key import Key
 from mxr.protocol import capabilities
 from mxr.protocol import jobs as job_protocol
+from mxr.util import codec
 from mxr.util.codec import canonical, encode
 from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import JobRules
@@ -92,7 +93,7 @@ def begin(db: Database, namespace: str, wanted: job_protocol.Claim) -> ClaimFilt
 
 
 def _request(row: Row) -> Request:
-    return Request(Key.from_json(json.loads(row.key_json)), lanes.constraints_of(row.constraints_json))
+    return Request(codec.decode(Key, json.loads(row.key_json), "key"), lanes.constraints_of(row.constraints_json))
 
 
 def claim(db: Database, rules: JobRules, claims: ClaimFilter, *, waiting: bool = False) -> str | None:

@@ -215,7 +215,7 @@ FACTS: dict[str, Facts] = {
         maxProperties=limits.MAX_INPUTS,
         examples=[{"x": [1, 3, 224, 224]}],
     ),
-    "Partial.inputs": text(
+    "PartialRequest.inputs": text(
         "The shape of each input by its name, as far as it is known. Null: not even the number of dims is.",
         additionalProperties=OPEN_DIMS,
         maxProperties=limits.MAX_INPUTS,

@@ -11,10 +11,8 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Any, Union, get_args, get_origin
 
-from mxr.artifact.key import Key, KeyDocument
 from mxr.artifact.manifest import File, Manifest
 from mxr.artifact.matching import Match
-from mxr.artifact.partial import PartialDocument, PartialRequest
 from mxr.artifact.records import Artifact
 from mxr.artifact.timestamps import EXAMPLE, Timestamp
 from mxr.util.codec import HUGE, shape_of
@@ -76,9 +74,7 @@ SOMETIMES = {("Artifact", "description"), ("Choice", "consumer")}
 """The fields of messages that only some replies have."""
 
 WRITTEN_AS: dict[Any, Any] = {
-    Key: KeyDocument,
     Manifest: ManifestDocument,
-    PartialRequest: PartialDocument,
     Match: MatchDocument,
 }
 

@@ -16,6 +16,7 @@ from strategies import GPU, MODEL, OTHER_MODEL, SHA, key_parts, keys
 from mxr.artifact.key import KEY_VERSION, Difference, Key
 from mxr.artifact.target import DynamicDim
 from mxr.errors import UsageError
+from mxr.util import codec
 
 PLAIN = (
     '{"arch":"gfx90a","calibration":null,"env":{},"fast_math":true,"form":"whole",'
@@ -61,7 +62,7 @@ def test_the_digest_of_version_2_never_changes(key: Key, text: str, digest: str)
     assert KEY_VERSION == 2
     assert key.canonical == text
     assert key.digest == digest == sha256(text.encode()).hexdigest()
-    assert Key.from_json(json.loads(text)) == key
+    assert codec.decode(Key, json.loads(text), "key") == key
 
 
 @given(key_parts(), st.randoms())
@@ -78,13 +79,13 @@ def test_order_is_no_meaning(parts: dict[str, Any], shuffler: random.Random) -> 
     assert one == other and one.canonical == other.canonical and hash(one) == hash(other)
     shuffled = list(one.to_json().items())
     shuffler.shuffle(shuffled)
-    assert Key.from_json(dict(shuffled)).digest == one.digest
+    assert codec.decode(Key, dict(shuffled), "key").digest == one.digest
 
 
 @given(keys)
 @settings(deadline=None, max_examples=80)
 def test_json_and_back(key: Key) -> None:
-    again = Key.from_json(json.loads(json.dumps(key.to_json())))
+    again = codec.decode(Key, json.loads(json.dumps(key.to_json())), "key")
     assert again == key and again.digest == key.digest
     assert key.canonical == json.dumps(key.to_json(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     assert key.differences(again) == ()
@@ -101,7 +102,7 @@ def test_a_range_of_one_size_is_that_size(dim: DynamicDim) -> None:
     plain = replace(GPU, inputs=(("x", (4, 3)),))
     assert replace(GPU, inputs=(("x", (dim, 3)),)).digest == plain.digest
     document = plain.to_json() | {"inputs": {"x": [[4, 4, []], 3]}}
-    assert Key.from_json(document).digest == plain.digest
+    assert codec.decode(Key, document, "key").digest == plain.digest
 
 
 def test_optimals_are_a_set() -> None:
@@ -117,7 +118,7 @@ def test_ref_has_no_vendor_arch_and_rocm() -> None:
     assert named == ref and named.digest == ref.digest and ref.arch is None
     assert not {"vendor", "arch", "rocm"} & set(ref.to_json())
     spoken = ref.to_json() | {"vendor": "amd", "arch": "gfx908", "rocm": "7.2"}
-    assert Key.from_json(spoken).digest == ref.digest
+    assert codec.decode(Key, spoken, "key").digest == ref.digest
 
 
 CHANGES: dict[str, list[Any]] = {
@@ -151,7 +152,7 @@ CHANGES: dict[str, list[Any]] = {
 
 
 def test_any_hard_change_is_another_digest() -> None:
-    assert set(CHANGES) == set(Key.__dataclass_fields__), "a field of the key without an example here"
+    assert set(CHANGES) == set(Key.__dataclass_fields__) - {"v"}, "a field of the key without an example here"
     base = replace(GPU, precision=("fp8",))
     found = [
         replace(base, **{name: value}) for name, values in CHANGES.items() for value in values if name != "precision"
@@ -262,14 +263,14 @@ def test_what_no_key_can_have(change: dict[str, Any]) -> None:
 )
 def test_documents_that_hold_no_key(change: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        Key.from_json(GPU.to_json() | change)
+        codec.decode(Key, GPU.to_json() | change, "key")
 
 
 @pytest.mark.parametrize("name", ["model", "kind", "migraphx", "inputs", "offload_copy", "fast_math", "arch", "rocm"])
 def test_a_missing_field_is_named(name: str) -> None:
     document = {field: value for field, value in GPU.to_json().items() if field != name}
     with pytest.raises(UsageError, match="arch" if name == "arch" else "ROCm" if name == "rocm" else rf"key\.{name}"):
-        Key.from_json(document)
+        codec.decode(Key, document, "key")
 
 
 def test_a_key_is_frozen() -> None:

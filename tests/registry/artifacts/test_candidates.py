@@ -16,6 +16,7 @@ from sqlalchemy.dialects import sqlite
 
 from mxr.artifact.key import Key
 from mxr.artifact.partial import PartialRequest
+from mxr.util import codec
 from mxr_registry.artifacts import candidates as stored_candidates
 from mxr_registry.database import schema
 from mxr_registry.database.session import Database
@@ -59,7 +60,7 @@ def test_one_program_completes_the_request(server: RegistryUnderTest, model: str
         found = candidates(server, model, **stated)
         (only,) = found["candidates"]
         assert (only["id"], found["total"], found["varies"], found["more"]) == (id, 1, {}, False)
-        assert Key.from_json(only["key"]) == Key.from_json(gpu_key(model))
+        assert codec.decode(Key, only["key"], "key") == codec.decode(Key, gpu_key(model), "key")
     assert only["num_cu"] is None, "one program needs no count to be chosen"
     removed = server.request("DELETE", f"/v1/artifacts/{id}")
     assert removed.status == 200
@@ -175,7 +176,7 @@ def test_what_one_request_reads_is_bounded(
 ) -> None:
     for minor in range(5):
         published(server, gpu_key(model, rocm=f"7.{minor}"))
-    partial = PartialRequest.from_json({"model": model, **OPEN})
+    partial = codec.decode(PartialRequest, {"model": model, **OPEN})
     db = Database(server.rows.url, serve="any")
     try:
         for name, value in (("MAX_ROWS", 3), ("MAX_KEY_BYTES", 3 * 400)):
@@ -192,7 +193,7 @@ def test_what_one_request_reads_is_bounded(
 @pytest.mark.parametrize("known", [{}, {"rocm": "7.2"}, {"rocm": "7.2", "migraphx": "2.15"}], ids=str)
 def test_the_index_answers_and_no_scan(tmp_path: Path, model: str, known: dict[str, Any]) -> None:
     """One million artifacts made a partial request 650 times as slow as a resolve where the order chose the index."""
-    partial = PartialRequest.from_json({"model": model, **OPEN, **known})
+    partial = codec.decode(PartialRequest, {"model": model, **OPEN, **known})
     statement = stored_candidates.query_programs("default", partial.fixed_digests[0], partial)
     sql = str(statement.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True}))
     db = Database(f"sqlite:///{tmp_path / 'registry.db'}")

@@ -17,6 +17,7 @@ from sqlalchemy.exc import IntegrityError
 from mxr.artifact.attributes import Request
 from mxr.artifact.key import Key
 from mxr.errors import MxrError, NoSuchArtifactError, TemporaryError, UsageError
+from mxr.util import codec
 from mxr_registry.artifacts import misses, resolution
 from mxr_registry.database import schema
 from mxr_registry.database.session import MAX_AT_ONCE, Database, PreparedQuery, advisory_lock, now
@@ -148,7 +149,7 @@ def test_urls_that_are_none_are_said(url: str) -> None:
 
 
 def asked(parts: Any, **change: Any) -> resolution.ResolveRequest:
-    return resolution.ResolveRequest.of(Request(Key.from_json(parts.gpu_key(**change))))
+    return resolution.ResolveRequest.of(Request(codec.decode(Key, parts.gpu_key(**change), "key")))
 
 
 def test_a_miss_is_a_miss_though_it_cannot_be_written_down(

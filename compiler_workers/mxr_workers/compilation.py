@@ -50,17 +50,11 @@ class CompileTask:
     def compile_request(self, models: Path, output: Path) -> dict[str, Any]:
         """The request to the child that compiles."""
         key = self.key
-        return {
+        return key.to_json() | {
             "model": str((models / self.model).absolute()),
-            "inputs": key.to_json()["inputs"],
-            "precision": list(key.precision),
             "calibration": str(self.calibration.absolute()) if self.calibration else None,
-            "kind": key.kind,
             "cross": dict(self.cross) if self.cross else None,
-            "offload_copy": key.offload_copy,
-            "fast_math": key.fast_math,
             "tuning": self.attributes.tuning,
-            "options": sorted(dict(key.options)),
             "output": str(output),
         }
 

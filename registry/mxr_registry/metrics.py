@@ -11,9 +11,11 @@ from collections.abc import Iterable, Mapping
 from sqlalchemy import case, func, select
 
 from mxr.artifact.attributes import HARDWARE, PATCHES
+from mxr.artifact.key import TARGET
 from mxr.errors import MxrError, NoSuchArtifactError
 from mxr.facts import CONSTRAINT, FACTS, KEY
 from mxr.protocol import jobs as job_protocol
+from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.job_tables import JobRow, WorkerRow
 from mxr_registry.database.session import Session, now
@@ -107,9 +109,9 @@ def _queue(session: Session) -> list[Line]:
 
 
 def _labels(lane: str) -> dict[str, str]:
-    words = lane.split()
-    names = ("kind", "migraphx") if words[0] == "ref" else ("kind", "vendor", "arch", "migraphx", "rocm", "form")
-    return dict(zip(names, words, strict=False))
+    key = lanes.key_of(lane)
+    found = {name: value for name in TARGET if (value := getattr(key, name)) is not None}
+    return found if key.form == "whole" else found | {"form": key.form}
 
 
 def _oldest(session: Session) -> list[Line]:

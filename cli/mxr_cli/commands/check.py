@@ -17,9 +17,8 @@ from mxr_cli.options import Session, local, request
 from mxr_cli.output import echo, note, print_json
 
 if TYPE_CHECKING:
-    from mxr.host_facts import HostToolchain
+    from mxr.host_facts import Hardware, HostToolchain
     from mxr.install.folder_check import CheckedProgram
-    from mxr.request.builder import Hardware
 
 
 @click.command
@@ -42,14 +41,15 @@ def check(session: Session, options: RequestOptions, path: Path) -> None:
     mxr check model.mxr --arch gfx908 --rocm 7.2 --migraphx 2.15
     mxr check /models/
     """
-    from mxr.request.builder import Hardware, choose_hardware, choose_toolchain, installed_toolchain
+    from mxr.host_facts import Hardware
+    from mxr.request.builder import choose_hardware, choose_toolchain, installed_toolchain
 
     where = _where(session, options)
     if path.is_dir():
         host = session.host()
         if not host.targets and options.arch is options.kind is None:
             note("mxr: this host shows no GPU: only names and contents are checked; --arch ARCH states a target")
-            hardware, toolchain, where = Hardware("gpu"), installed_toolchain(options, host), "any host"
+            hardware, toolchain, where = Hardware(), installed_toolchain(options, host), "any host"
         else:
             hardware, toolchain = choose_hardware(options, host, [])
         _check_folder(session, options, path, where, (hardware, choose_toolchain(options, toolchain)))

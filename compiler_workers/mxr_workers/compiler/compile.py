@@ -11,16 +11,17 @@ from .report import ChildRefusal, ChildReport
 
 
 def compile_model(request: dict[str, Any], report: ChildReport) -> dict[str, Any]:
-    """Handle the request `{"model","inputs","precision","calibration","kind","cross","offload_copy","fast_math",
-    "tuning","options","output"}`. Raises `ChildRefusal` and any exception of MIGraphX.
+    """Handle the request: the JSON of a key, with paths as `model` and `calibration`, and `cross`, `tuning`, `output`.
+
+    Raises `ChildRefusal` and any exception of MIGraphX.
     """
     migraphx = import_migraphx()
     version, build = version_of(migraphx)
     report.phase("parse")
     program = parse(migraphx, request)
     target = get_target(migraphx, request)
-    check_backend_options(request["options"])
-    if request["precision"]:
+    check_backend_options(sorted(request["options"]))
+    if request["precision"] != "fp32":
         report.phase("quantise")
         quantize(migraphx, program, target, request, report)
     report.phase("compile")
@@ -63,9 +64,10 @@ def parse(migraphx: Any, request: dict[str, Any]) -> Any:
 def quantize(migraphx: Any, program: Any, target: Any, request: dict[str, Any], report: ChildReport) -> None:
     """Apply each precision, in the key's order."""
     samples: list[dict[str, Any]] = []
-    if {"int8", "fp8"} & set(request["precision"]):
+    precisions = request["precision"].split("+")
+    if {"int8", "fp8"} & set(precisions):
         samples = calibration_samples(program, request, report)
-    for precision in request["precision"]:
+    for precision in precisions:
         quantizer = getattr(migraphx, QUANTIZERS[precision], None)
         if quantizer is None:
             more = " Only migraphx-driver supports it." if precision == "int4w" else ""

@@ -40,6 +40,9 @@ OPEN = tuple(fact.name for fact in facts.FACTS if fact.place == facts.KEY and fa
 FIXED = ("model", "form", *(fact.name for fact in facts.FACTS if fact.place == facts.KEY and fact.name not in OPEN))
 """Facts of a key that are never open."""
 
+TARGET = tuple(fact.name for fact in facts.FACTS if fact.place == facts.KEY and fact.has(facts.HARDWARE))
+"""The facts of a key that tell where its programs run: target and versions."""
+
 GPU_FIELDS = ("vendor", "arch", "rocm")
 """Not part of the key of a `ref` program: the reference target runs on any CPU."""
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Any
 
+import mxr.facts as facts
 from mxr.errors import UsageError
 from mxr.util.codec import JsonForm, encode_fields, fields, refuse
 from mxr.util.frozen import dataclass
@@ -33,6 +34,9 @@ OpenShape = tuple[Dim | None, ...] | None
 """The dims of an input as far as they are known; None if not even their number is."""
 
 OpenInputs = tuple[tuple[str, OpenShape], ...]
+
+STAND_INS = {facts.VERSION: "0.0", facts.FLAG: True}
+"""Values that fit any other, by the kind of an open fact."""
 
 FACTS = tuple(name for name in OPEN if name != "inputs")
 """Facts of a key that can be open, apart from dims."""
@@ -81,13 +85,8 @@ class PartialRequest:
     def _check(self) -> None:
         """Raise `UsageError` for what no key may have: open facts are replaced by values that fit any other."""
         inputs = tuple((name, tuple(1 if dim is None else dim for dim in shape or ())) for name, shape in self.inputs)
-        stand_ins: dict[str, Any] = {
-            "kind": "gpu",
-            "migraphx": "0.0",
-            "rocm": "0.0",
-            "offload_copy": True,
-            "fast_math": True,
-        }
+        stand_ins: dict[str, Any] = {name: STAND_INS.get(facts.BY_NAME[name].kind) for name in FACTS}
+        stand_ins["kind"] = "gpu"
         known = {name: getattr(self, name) for name in FACTS if getattr(self, name) is not None}
         if known.get("kind", "gpu") == "gpu":
             stand_ins["arch"] = "gfx908"
@@ -100,25 +99,25 @@ class PartialRequest:
     def of(cls, request: Request) -> PartialRequest:
         """Return a request that leaves nothing open as one that could."""
         key = request.key
-        facts = {name: getattr(key, name) for name in (*FACTS, *FIXED)}
-        return cls(inputs=key.inputs, constraints=request.constraints, **facts)
+        known = {name: getattr(key, name) for name in (*FACTS, *FIXED)}
+        return cls(inputs=key.inputs, constraints=request.constraints, **known)
 
     @property
     def determined(self) -> Request:
         """The request with its key, if no fact is open. Raises `UsageError`."""
         if self.open_facts:
             raise UsageError(f"The request leaves open: {', '.join(self.open_facts)}.", hint="State all facts.")
-        facts: dict[str, Any] = {name: getattr(self, name) for name in (*FACTS, *FIXED)}
+        known: dict[str, Any] = {name: getattr(self, name) for name in (*FACTS, *FIXED)}
         inputs = tuple((name, tuple(dim for dim in shape or () if dim is not None)) for name, shape in self.inputs)
-        return Request(Key(inputs=inputs, **facts), self.constraints)
+        return Request(Key(inputs=inputs, **known), self.constraints)
 
     @property
     def open_facts(self) -> tuple[str, ...]:
         """The names of the open facts, as in the differences of keys: `migraphx`, `rocm`, `inputs.x`."""
-        facts = [
+        found = [
             name for name in FACTS if getattr(self, name) is None and not (self.kind == "ref" and name in GPU_FIELDS)
         ]
-        return (*facts, *(f"inputs.{name}" for name, shape in self.inputs if shape is None or None in shape))
+        return (*found, *(f"inputs.{name}" for name, shape in self.inputs if shape is None or None in shape))
 
     @property
     def fixed_digests(self) -> tuple[str, ...]:

@@ -18,10 +18,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from .host import Host, HostTarget, HostToolchain, Installation, combine, describe, read_recorded
+from .host import Hardware, Host, HostTarget, HostToolchain, Installation, combine, describe, read_recorded
 from .root import Root, Run
 
 __all__ = [
+    "Hardware",
     "Host",
     "HostTarget",
     "HostToolchain",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from mxr.artifact.attributes import HARDWARE
 from mxr.facts import stated
 
 from . import features
@@ -17,7 +18,7 @@ from .visible import hip_layer, visible
 HYGON_PCI = 0x1D94
 """PCI vendor id of Hygon. Source: the public PCI ID list."""
 
-BY_ROCMINFO = dict.fromkeys(("arch", "sramecc", "xnack", "num_cu", "chiplets"), "rocminfo")
+BY_ROCMINFO = dict.fromkeys(("arch", *HARDWARE), "rocminfo")
 
 TIMEOUT = 5.0
 """Timeout of one tool in seconds."""
@@ -140,9 +141,7 @@ def _target(node: TopologyNode, real: str, arch: str, xnack: bool) -> HostTarget
 
 def _sources(node: TopologyNode, override: str | None, xnack: str) -> dict[str, str]:
     arch = "kfd topology" if node.facts.get("gfx_target_version") else "PCI device id in kfd topology"
-    return {"arch": override or arch, "num_cu": "kfd topology", "chiplets": "kfd topology"} | (
-        {"sramecc": "kfd topology", "xnack": xnack}
-    )
+    return dict.fromkeys(BY_ROCMINFO, "kfd topology") | {"arch": override or arch, "xnack": xnack}
 
 
 def _from_agents(gpus: Gpus, agents: list[Agent], environ: Mapping[str, str]) -> None:

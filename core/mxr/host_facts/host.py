@@ -20,25 +20,37 @@ MAX_RECORD_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class HostTarget:
-    """One GPU, or one partition of a GPU, that a program can run on. None means unknown or not applicable to the arch.
+class Hardware:
+    """What a program runs on, as far as it decides which program. None means unknown, or not applicable to the arch.
 
     `num_cu` is the count that MIGraphX compiles for (HIP's multiProcessorCount; on RDNA this is half of the compute
     units that the kernel and rocminfo report). `chiplets` is the number of XCCs of the node. `real_arch` is the arch of
-    the hardware if HSA_OVERRIDE_GFX_VERSION makes ROCm report `arch` instead. `node` is the KFD node, `render_minor`
-    the N of /dev/dri/renderD<N>, `unique_id` 16 hex digits that all partitions of a GPU share, `partition` a mode such
-    as `cpx_nps4`, `vram` in bytes.
+    the hardware if HSA_OVERRIDE_GFX_VERSION makes ROCm report `arch` instead.
     """
 
-    arch: str
+    arch: str | None = None
     sramecc: str | None = None
     xnack: str | None = None
     num_cu: int | None = None
     chiplets: int | None = None
-    vendor: str = "amd"
+    vendor: str | None = None
     kind: str = "gpu"
-    name: str | None = None
     real_arch: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostTarget(Hardware):
+    """One GPU of a host, or one partition of a GPU.
+
+    `node` is the KFD node, `render_minor` the N of /dev/dri/renderD<N>, `unique_id` 16 hex digits that all partitions
+    of a GPU share, `partition` a mode such as `cpx_nps4`, `vram` in bytes.
+    """
+
+    json_needed = ("arch",)
+
+    arch: str
+    vendor: str = "amd"
+    name: str | None = None
     node: int | None = None
     render_minor: int | None = None
     unique_id: str | None = None

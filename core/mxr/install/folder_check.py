@@ -17,10 +17,10 @@ from typing import Any
 from mxr.artifact import program_evidence
 from mxr.display.text import counted
 from mxr.errors import DamagedError, MxrError, UsageError
-from mxr.host_facts import HostToolchain
+from mxr.host_facts import Hardware, HostToolchain
 from mxr.program import describe_file
 from mxr.request import compatibility
-from mxr.request.builder import Hardware, RequestOptions
+from mxr.request.builder import RequestOptions
 from mxr.request.compatibility import Requirement
 from mxr.request.model import identifier
 from mxr.util import disk
@@ -149,7 +149,7 @@ def _check(
     except MxrError as problem:
         return CheckedProgram(name, consumer is not None, (problem.message,))
     if options.kind is None and description["targets"] == ["ref"]:
-        hardware = Hardware("ref")
+        hardware = Hardware(kind="ref")
     rows = compatibility.check_compatibility(description, hardware, toolchain)
     rows += compatibility.check_options(description, options, hardware, toolchain)
     problems = [f"{row.field} needs {_shown(row.needed)}, found {_shown(row.found)}" for row in rows if row.ok is False]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mxr.artifact.key import TARGET
 from mxr.display.text import counted, json_text
 from mxr.errors import Json, NoWorkerError, UsageError
 from mxr.protocol.surveys import RequestStatus
@@ -85,7 +86,7 @@ class TargetWorkload:
     def to_json(self) -> Json:
         """The target in the JSON document of the plan."""
         options = self.cell.options
-        about = {"kind": options.kind, "arch": options.arch, "rocm": options.rocm, "migraphx": options.migraphx}
+        about = {name: getattr(options, name) for name in TARGET if name != "vendor"}
         sums = {"open": self.open, "minutes": self.minutes, "unknown": self.unknown, "counts": self.counts}
         return {"target": self.target, **about, "runner": list(self.cell.runner), **sums}
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
-from mxr.artifact.attributes import LIBRARIES, Attributes, Constraints, Request
+from mxr.artifact.attributes import COUNTS, HARDWARE, LIBRARIES, Attributes, Constraints, Request
 from mxr.artifact.key import Key
 from mxr.artifact.matching import satisfies
 from mxr.artifact.target import split_version
@@ -25,17 +26,9 @@ class CompileMethod:
 def made_by(target: HostTarget, toolchain: HostToolchain, tuning: str = "default") -> Attributes:
     """Return the attributes of a program that a worker compiles on this target."""
     gpu = target.kind == "gpu"
-    return Attributes(
-        sramecc=(gpu and target.sramecc) or "any",
-        xnack=(gpu and target.xnack) or "any",
-        num_cu=target.num_cu if gpu else None,
-        chiplets=target.chiplets if gpu else None,
-        rocm_patch=_patch(toolchain.rocm, "rocm", toolchain) if gpu else None,
-        migraphx_patch=_patch(toolchain.migraphx, "migraphx", toolchain),
-        build=toolchain.migraphx_build,
-        tuning=tuning,
-        real_arch=target.real_arch if gpu and target.real_arch != target.arch else None,
-    )
+    known = {name: each for name in HARDWARE if gpu and (each := getattr(target, name)) is not None}
+    real = target.real_arch if gpu and target.real_arch != target.arch else None
+    return Attributes(**known, **_versions(toolchain, rocm=gpu), tuning=tuning, real_arch=real)
 
 
 def made_across(constraints: Constraints, toolchain: HostToolchain) -> Attributes:
@@ -44,18 +37,16 @@ def made_across(constraints: Constraints, toolchain: HostToolchain) -> Attribute
     A cross-compiled program is not tuned and calls no libraries.
     Source: MIGraphX documentation (develop), "Cross-Compilation".
     """
-    return Attributes(
-        num_cu=constraints.num_cu,
-        chiplets=constraints.chiplets,
-        rocm_patch=_patch(toolchain.rocm, "rocm", toolchain),
-        migraphx_patch=_patch(toolchain.migraphx, "migraphx", toolchain),
-        build=toolchain.migraphx_build,
-        tuning="cross",
-    )
+    counts = {name: getattr(constraints, name) for name in COUNTS}
+    return Attributes(**counts, **_versions(toolchain), tuning="cross")
 
 
-def _patch(version: str | None, name: str, toolchain: HostToolchain) -> str | None:
-    return split_version(version, name, zeros=toolchain.vendor == "hygon")[1] if version else None
+def _versions(toolchain: HostToolchain, *, rocm: bool = True) -> dict[str, Any]:
+    zeros, found = toolchain.vendor == "hygon", dict[str, Any](build=toolchain.migraphx_build)
+    for name in ("rocm", "migraphx") if rocm else ("migraphx",):
+        version = getattr(toolchain, name)
+        found[f"{name}_patch"] = split_version(version, name, zeros=zeros)[1] if version else None
+    return found
 
 
 def able(can: WorkerCapabilities, request: Request) -> CompileMethod | None:

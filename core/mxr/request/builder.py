@@ -19,8 +19,8 @@ from mxr.artifact.target import GfxArch, Inputs
 from mxr.consumers import Consumer
 from mxr.consumers.python import PYTHON
 from mxr.errors import UsageError
-from mxr.facts import all_stated, stated
-from mxr.host_facts import Host, HostTarget, HostToolchain, describe
+from mxr.facts import FACTS, FLAG, all_stated, stated
+from mxr.host_facts import Hardware, Host, HostTarget, HostToolchain, describe
 from mxr.util.frozen import dataclass
 
 from .model import ModelReference
@@ -123,19 +123,7 @@ class PreparedRequest:
         return replace(self, known=replace(self.known, form=form))
 
 
-@dataclass(frozen=True, slots=True)
-class Hardware:
-    """The target of a request."""
-
-    kind: str
-    vendor: str | None = None
-    arch: str | None = None
-    sramecc: str | None = None
-    xnack: str | None = None
-    num_cu: int | None = None
-    chiplets: int | None = None
-    real_arch: str | None = None
-
+FLAGS = tuple(fact.name for fact in FACTS if fact.kind == FLAG)
 
 Toolchains = Callable[[str, str | None], list[str]]
 """Returns the toolchains for which the registry has programs of a model and an arch, for an error message."""
@@ -159,11 +147,11 @@ def build_request(
         raise missing
     flags = choose_flags(options, built.consumer)
     notes = built.notes
-    if built.named is None and None in (options.offload_copy, options.fast_math):
-        how = f"offload_copy {_on(flags[0])}, fast_math {_on(flags[1])}"
+    if built.named is None and None in (getattr(options, name) for name in flags):
+        how = ", ".join(f"{name} {'on' if flag else 'off'}" for name, flag in flags.items())
         notes += (f"no {stated('consumer')} given, using {built.consumer.name} ({how})",)
     inputs = subject.bind(options.batch, options.inputs)
-    known = replace(built.known, inputs=inputs, offload_copy=flags[0], fast_math=flags[1])
+    known = replace(built.known, inputs=inputs, **flags)
     return replace(built, known=known, notes=notes)
 
 
@@ -181,7 +169,6 @@ def gather(
     found, toolchain = _find_hardware(options, host, notes)
     hardware = found or _stated_hardware(options)
     consumer = consumers.find_consumer(options.consumer) if options.consumer else None
-    offload_copy, fast_math = _stated_flags(options, consumer)
     toolchain = choose_toolchain(options, toolchain)
     zeros = hardware.vendor == "hygon"
     migraphx, migraphx_patch = _split(toolchain.migraphx, "migraphx", zeros=zeros)
@@ -202,13 +189,9 @@ def gather(
         arch=hardware.arch,
         migraphx=migraphx,
         rocm=rocm,
-        offload_copy=offload_copy,
-        fast_math=fast_math,
-        precision=target.parse_precision(options.precision) if options.precision else (),
-        calibration=(sha256_of or _calibration_sha256)(options.calibration),
-        env=tuple(options.env.items()),
-        options=tuple(options.options.items()),
+        **_stated_flags(options, consumer),
         constraints=constraints,
+        **fixed_facts(options, sha256_of),
     )
     notes += [
         f"{symbol} has several sizes: the dims of each input are taken by its name"
@@ -227,8 +210,8 @@ def _doubts(options: RequestOptions, partial: PartialRequest) -> Iterator[str]:
 
 def _stated_hardware(options: RequestOptions) -> Hardware:
     """Return what options alone tell of a target whose arch is unknown."""
-    counts = (options.num_cu, options.chiplets)
-    return Hardware(options.kind or "", options.vendor, None, None, None, *counts, options.real_arch)
+    stated = {name: getattr(options, name) for name in (*COUNTS, "real_arch")}
+    return Hardware(kind=options.kind or "", vendor=options.vendor, **stated)
 
 
 def _constraints(options: RequestOptions, hardware: Hardware) -> Constraints:
@@ -237,10 +220,10 @@ def _constraints(options: RequestOptions, hardware: Hardware) -> Constraints:
     return Constraints(**target_facts, tuning=options.tuning, exact=options.exact, allow=options.allow)
 
 
-def _stated_flags(options: RequestOptions, consumer: Consumer | None) -> tuple[bool | None, bool | None]:
+def _stated_flags(options: RequestOptions, consumer: Consumer | None) -> dict[str, Any]:
     """Return offload_copy and fast_math; both are open if neither a flag nor a consumer is given."""
-    if consumer is None and (options.offload_copy, options.fast_math) == (None, None):
-        return None, None
+    if consumer is None and all(getattr(options, name) is None for name in FLAGS):
+        return {}
     return choose_flags(options, consumer or consumers.DEFAULT)
 
 
@@ -269,10 +252,21 @@ def known_toolchain(options: RequestOptions, host: Host) -> tuple[str | None, st
     return hardware.kind, hardware.vendor, choose_toolchain(options, toolchain)
 
 
-def choose_flags(options: RequestOptions, consumer: Consumer) -> tuple[bool, bool]:
+def choose_flags(options: RequestOptions, consumer: Consumer) -> dict[str, Any]:
     """Return offload_copy and fast_math: the values in the options, else those that the consumer needs."""
-    offload_copy = consumer.offload_copy if options.offload_copy is None else options.offload_copy
-    return offload_copy, consumer.fast_math if options.fast_math is None else options.fast_math
+    stated = {name: getattr(options, name) for name in FLAGS}
+    return {name: getattr(consumer, name) if value is None else value for name, value in stated.items()}
+
+
+def fixed_facts(
+    options: RequestOptions, sha256_of: Callable[[Path | None], str | None] | None = None
+) -> dict[str, Any]:
+    """Return the facts of a key that only options can state. `sha256_of` hashes calibration data."""
+    return {
+        "precision": target.parse_precision(options.precision) if options.precision else (),
+        "calibration": (sha256_of or _calibration_sha256)(options.calibration),
+        **{name: tuple(getattr(options, name).items()) for name in ("env", "options")},
+    }
 
 
 def _calibration_sha256(path: Path | None) -> str | None:
@@ -313,7 +307,7 @@ def _find_hardware(options: RequestOptions, host: Host, notes: list[str]) -> tup
         migraphx = installed_toolchain(options, host).migraphx
         if options.migraphx is None and migraphx is not None:
             notes.append(f"MIGraphX {migraphx} is that of this host")
-        return Hardware("ref"), HostToolchain(migraphx=migraphx)
+        return Hardware(kind="ref"), HostToolchain(migraphx=migraphx)
     own = _own_target(options, arch, host)
     if own is None:
         toolchain = _recorded_toolchain(options, host)
@@ -404,9 +398,11 @@ def _counted(gpu: HostTarget) -> str:
 def _hardware(options: RequestOptions, arch: GfxArch | None, own: HostTarget | None, vendor: str = "amd") -> Hardware:
     stated: dict[str, Any] = {name: arch and getattr(arch, name) for name in target.FEATURES}
     stated |= {name: getattr(options, name) for name in (*COUNTS, "real_arch")}
-    found = {name: getattr(own, name, None) if value is None else value for name, value in stated.items()}
+    found: dict[str, Any] = {
+        name: getattr(own, name, None) if value is None else value for name, value in stated.items()
+    }
     base = arch.base if arch else own.arch if own else None
-    return Hardware("gpu", options.vendor or (own.vendor if own else vendor), base, **found)
+    return Hardware(base, vendor=options.vendor or (own.vendor if own else vendor), **found)
 
 
 def _missing(
@@ -463,7 +459,3 @@ def _no_toolchain(partial: PartialRequest, versions: Sequence[str], toolchains: 
         f"{stated('host_file', 'FILE')}. {have}",
         context={"toolchains": known},
     )
-
-
-def _on(flag: bool) -> str:
-    return "on" if flag else "off"

@@ -8,9 +8,9 @@ from typing import Any
 
 from mxr import consumers
 from mxr.artifact import program_evidence, target
-from mxr.host_facts import HostToolchain
+from mxr.host_facts import Hardware, HostToolchain
 
-from .builder import Hardware, RequestOptions
+from .builder import RequestOptions
 
 Description = Mapping[str, Any]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from mxr import consumers
 from mxr.artifact import compile_support, model_evidence, program_evidence, target
-from mxr.artifact.attributes import Attributes
+from mxr.artifact.attributes import COUNTS, Attributes
 from mxr.artifact.key import Difference, Key, value_text
 from mxr.artifact.manifest import File, Manifest, split_file
 from mxr.artifact.target import GfxArch, Inputs
@@ -21,7 +21,7 @@ from mxr.onnxfile import OnnxModel, read_model
 from mxr.onnxfile.weights import weight_digests
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.request import calibration
-from mxr.request.builder import RequestOptions
+from mxr.request.builder import RequestOptions, fixed_facts
 from mxr.request.model import ModelReference
 from mxr.util import disk
 
@@ -72,12 +72,9 @@ def label(options: RequestOptions, subject: ModelReference, description: Mapping
         migraphx=versions.migraphx,
         rocm=versions.rocm if gpu else None,
         inputs=_inputs(options, subject, description),
-        precision=target.parse_precision(options.precision) if options.precision else (),
-        calibration=calibration.sha256(options.calibration) if options.calibration else None,
         offload_copy=offload_copy,
         fast_math=fast_math,
-        env=tuple(options.env.items()),
-        options=tuple(options.options.items()),
+        **fixed_facts(options),
     )
     attributes = _attributes(options, description, versions, arch if gpu else None)
     refuse_contradictions(key, attributes, description)
@@ -112,11 +109,9 @@ def _attributes(
     """Return the attributes of a program; `arch` is None for the reference target."""
     more: dict[str, Any] = {}
     if arch is not None:
-        more = {
-            "sramecc": arch.sramecc or "any",
-            "xnack": arch.xnack or "any",
-            "num_cu": options.num_cu,
-            "chiplets": options.chiplets,
+        more = {name: getattr(arch, name) or "any" for name in target.FEATURES}
+        more |= {name: getattr(options, name) for name in COUNTS}
+        more |= {
             "rocm_patch": versions.rocm_patch,
             "real_arch": options.real_arch if options.real_arch != arch.base else None,
             "libraries": tuple(description.get("libraries") or ()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from sqlalchemy import delete, exists, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from mxr.artifact.attributes import Attributes, RelatedKey
+from mxr.artifact.key import TARGET
 from mxr.artifact.manifest import File, Manifest
 from mxr.artifact.matching import Candidate
 from mxr.artifact.serving import BUILT, PUBLISHER
@@ -19,7 +20,7 @@ from mxr.artifact.timestamps import time_text
 from mxr.errors import NotAllowedError, NotFoundError, UsageError
 from mxr.util.codec import decode
 from mxr.util.hashing import sha256_hex
-from mxr_registry.database.paging import begins_with, list_page, read_cursor
+from mxr_registry.database.paging import ListFilters, begins_with, list_page, read_cursor
 from mxr_registry.database.session import Row, Session, advisory_lock, default_serve, now
 from mxr_registry.database.tables import (
     ArtifactBlobRow,
@@ -35,7 +36,6 @@ from mxr_registry.decoding_cache import DecodingCache
 from . import locks
 
 ID = re.compile(r"[0-9a-f]{8,64}")
-MAX_LISTED = 1_000
 
 SERVE = select(NamespaceRow.serve).where(NamespaceRow.name == ArtifactRow.namespace).scalar_subquery().label("serve")
 """The rule of the namespace of an artifact; null: as the process decides."""
@@ -78,47 +78,32 @@ CANDIDATE_COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class ArtifactFilters:
-    """Filters of a list of artifacts; None matches all. `name`: how the name of the model begins. `input`: the name of
-    an input. `after`: `next` of a page.
-    """
+class TargetFilters(ListFilters):
+    """Filters by model and by where programs run."""
 
     model: str | None = None
-    name: str | None = None
-    digest: str | None = None
     kind: str | None = None
     vendor: str | None = None
     arch: str | None = None
     migraphx: str | None = None
     rocm: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactFilters(TargetFilters):
+    """Filters of a list of artifacts. `name`: how the name of the model begins. `input`: the name of an input."""
+
+    name: str | None = None
+    digest: str | None = None
     precision: str | None = None
     input: str | None = None
-    limit: int = 100
-    after: str | None = None
-
-    @classmethod
-    def read(cls, query: Mapping[str, str]) -> ArtifactFilters:
-        """Read the filters from a query string. Raises `UsageError` for an unknown filter or an invalid value."""
-        known = set(cls.__dataclass_fields__)
-        for name in query:
-            if name not in known:
-                raise UsageError(
-                    f"{name}: unknown filter.", hint=f"Use one of these filters: {', '.join(sorted(known))}."
-                )
-        limit = query.get("limit", "100")
-        if not re.fullmatch(r"[1-9][0-9]{0,3}", limit, re.ASCII) or int(limit) > MAX_LISTED:
-            raise UsageError(f"limit: expected 1 to {MAX_LISTED}, found {limit[:20]!r}.", hint="Correct the limit.")
-        return cls(**{**query, "limit": int(limit)})  # type: ignore[arg-type]
 
 
 def list_artifacts(session: Session, namespace: str, filters: ArtifactFilters) -> str:
     """Return the JSON of one page of artifacts, newest first."""
     row = ArtifactRow
     query = select(*COLUMNS).where(row.namespace == namespace)
-    for name in ("model", "digest", "kind", "vendor", "arch", "migraphx", "rocm", "precision"):
-        value = getattr(filters, name)
-        if value is not None:
-            query = query.where(getattr(row, name) == (value.partition(":")[0] if name == "arch" else value))
+    query = query.where(*filters.equal(row, "model", *TARGET, "digest", "precision"))
     if filters.name is not None:
         query = query.where(begins_with(row.model_name, filters.name))
     if filters.input is not None:

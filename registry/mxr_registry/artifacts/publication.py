@@ -16,7 +16,7 @@ from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from mxr.artifact import limits, model_evidence, program_evidence, serving
-from mxr.artifact.key import Difference
+from mxr.artifact.key import TARGET, Difference
 from mxr.artifact.manifest import File, Manifest, artifact_id
 from mxr.artifact.target import show_precision
 from mxr.errors import ConflictError, MismatchError, MxrError, NoSuchBlobError, UsageError
@@ -257,11 +257,7 @@ def _values(session: Session, namespace: str, checked: CheckedPublication) -> di
         "digest": checked.digest,
         "fixed_digest": key.fixed_digest,
         "model": key.model,
-        "kind": key.kind,
-        "vendor": key.vendor,
-        "arch": key.arch,
-        "migraphx": key.migraphx,
-        "rocm": key.rocm,
+        **{name: getattr(key, name) for name in TARGET},
         "precision": show_precision(key.precision),
         "sha256": wanted.manifest.sha256,
         "size": wanted.manifest.size,

@@ -10,13 +10,14 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import Integer, case, cast, func, insert, select, update
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
+from mxr.artifact.key import TARGET
 from mxr.artifact.timestamps import time_text
-from mxr.errors import MxrError, UsageError
+from mxr.errors import MxrError
 from mxr.protocol.artifacts import Use
 from mxr_registry.database.paging import list_page, read_cursor
 from mxr_registry.database.session import Database, Row, Session, default_serve, now
@@ -127,40 +128,13 @@ def _add(session: Session, seq: int, count: int, used_at: float) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class UsageFilters:
-    """Filters of a list of used artifacts: uses in the last `days`, at most `limit` artifacts.
-
-    `after`: `next` of the previous page.
-    """
+class UsageFilters(catalog.TargetFilters):
+    """Filters of a list of used artifacts: uses in the last `days`."""
 
     days: int = 30
     limit: int = 1_000
-    model: str | None = None
-    kind: str | None = None
-    vendor: str | None = None
-    arch: str | None = None
-    migraphx: str | None = None
-    rocm: str | None = None
-    after: str | None = None
 
-    @classmethod
-    def read(cls, query: Mapping[str, str]) -> UsageFilters:
-        """Read the filters from a query string. Raises `UsageError`."""
-        unknown = sorted(set(query) - set(cls.__dataclass_fields__))
-        if unknown:
-            known = ", ".join(cls.__dataclass_fields__)
-            raise UsageError(f"{unknown[0][:40]}: unknown filter.", hint=f"Use one of these filters: {known}.")
-        numbers = {name: _number(name, query[name], limit) for name, limit in _LIMITS.items() if name in query}
-        return cls(**{**query, **numbers})  # type: ignore[arg-type]
-
-
-_LIMITS = {"days": OLDEST, "limit": MAX_LISTED}
-
-
-def _number(name: str, text: str, limit: int) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= limit):
-        raise UsageError(f"{name}: expected 1 to {limit}, found {text[:20]!r}.", hint=f"Correct the parameter {name}.")
-    return int(text)
+    most: ClassVar[Mapping[str, int]] = {"days": OLDEST, "limit": MAX_LISTED}
 
 
 def list_usage(session: Session, namespace: str, filters: UsageFilters) -> str:
@@ -171,11 +145,9 @@ def list_usage(session: Session, namespace: str, filters: UsageFilters) -> str:
     sums = used.group_by(UseRow.artifact).subquery()
     row = ArtifactRow
     query = select(*catalog.COLUMNS, sums.c.total, sums.c.last).join(sums, sums.c.artifact == row.seq)
-    for name in ("model", "kind", "vendor", "arch", "migraphx", "rocm"):
-        value = getattr(filters, name)
-        if value is not None:
-            query = query.where(getattr(row, name) == value)
-    query = query.where(row.namespace == namespace).order_by(sums.c.total.desc(), row.seq)
+    query = query.where(row.namespace == namespace, *filters.equal(row, "model", *TARGET)).order_by(
+        sums.c.total.desc(), row.seq
+    )
     if filters.after is not None:
         total, seq = read_cursor("uses", filters.after, int, int)
         query = query.where((sums.c.total < total) | ((sums.c.total == total) & (row.seq > seq)))

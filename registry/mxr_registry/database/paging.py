@@ -1,4 +1,6 @@
-"""Pages of lists, bounded in rows and in bytes: a row can be large, because its text comes from clients.
+"""Pages of lists, and their filters.
+
+A page is bounded in rows and in bytes: a row can be large, because its text comes from clients.
 
 A cursor says after which row the next page begins, not how many rows were before it: rows that come and go meanwhile
 neither hide others nor repeat them.
@@ -8,9 +10,10 @@ from __future__ import annotations
 
 import binascii
 from base64 import b64decode, urlsafe_b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
 
 from mxr.errors import UsageError
 from mxr.util import codec
@@ -30,8 +33,46 @@ PREFETCHED = 8
 MAX_CURSOR = 2_000
 """Characters of a cursor."""
 
+Filters = TypeVar("Filters", bound="ListFilters")
+
 Position = Sequence[int | float | str]
 """The values that a list is ordered by, of one row."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListFilters:
+    """Filters of a list, as in a query string; None matches all. `after`: `next` of the previous page."""
+
+    limit: int = 100
+    after: str | None = None
+
+    most: ClassVar[Mapping[str, int]] = {"limit": MAX_ROWS}
+    """The filters that are numbers, each from 1 to this one."""
+
+    @classmethod
+    def read(cls: type[Filters], query: Mapping[str, str]) -> Filters:
+        """Read the filters from a query string. Raises `UsageError` for an unknown filter or an invalid value."""
+        known = cls.__dataclass_fields__
+        for name in query:
+            if name not in known:
+                hint = f"Use one of these filters: {', '.join(sorted(known))}."
+                raise UsageError(f"{name[:40]}: unknown filter.", hint=hint)
+        numbers = {name: _number(name, query[name], most) for name, most in cls.most.items() if name in query}
+        values: dict[str, Any] = {**query, **numbers}
+        return cls(**values)
+
+    def equal(self, row: Any, *names: str) -> Iterator[Any]:
+        """Yield the conditions that columns have the values of these filters; an arch is compared without features."""
+        for name in names:
+            value = getattr(self, name)
+            if value is not None:
+                yield getattr(row, name) == (value.partition(":")[0] if name == "arch" else value)
+
+
+def _number(name: str, text: str, most: int) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= most):
+        raise UsageError(f"{name}: expected 1 to {most}, found {text[:20]!r}.", hint=f"Correct {name}.")
+    return int(text)
 
 
 def list_page(

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import bindparam, select
 
 from mxr.artifact.attributes import Constraints
+from mxr.artifact.key import TARGET
 from mxr.artifact.partial import PartialRequest
 from mxr.errors import TooLargeError
 from mxr.protocol import capabilities
@@ -86,7 +87,7 @@ class LiveCapabilities:
             if "*" in lane or key(lane).form != partial.form:
                 continue
             has = key(lane)
-            target = ((name, getattr(has, name)) for name in ("kind", "vendor", "arch", "migraphx", "rocm"))
+            target = ((name, getattr(has, name)) for name in TARGET)
             if all(value is None or getattr(partial, name) in (None, value) for name, value in target) and any(
                 self.able(lane, partial.constraints)
             ):

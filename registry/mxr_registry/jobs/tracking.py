@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +14,11 @@ from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.job_tables import JobRow
-from mxr_registry.database.paging import begins_with, list_page, read_cursor
+from mxr_registry.database.paging import ListFilters, begins_with, list_page, read_cursor
 from mxr_registry.database.session import Row, Session
 from mxr_registry.database.tables import ModelRow
 
 from . import askers, estimates, transitions, workers
-
-MAX_LISTED = 1_000
 
 COLUMNS = (
     *JobRow.__table__.c,
@@ -65,10 +61,10 @@ class JobDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class JobFilters:
-    """Filters of a list of jobs; None matches all.
+class JobFilters(ListFilters):
+    """Filters of a list of jobs. `state` may also be `open`. `name`: how the name of the model begins.
 
-    `state` may also be `open`. `name`: how the name of the model begins. `after`: `next` of a page.
+    Raises `UsageError` for a state that there is not.
     """
 
     state: str | None = None
@@ -76,25 +72,13 @@ class JobFilters:
     name: str | None = None
     digest: str | None = None
     arch: str | None = None
-    limit: int = 100
-    after: str | None = None
 
-    @classmethod
-    def read(cls, query: Mapping[str, str]) -> JobFilters:
-        """Read the filters from a query string. Raises `UsageError` for an unknown filter or an invalid value."""
-        for name in query:
-            if name not in cls.__dataclass_fields__:
-                names = ", ".join(cls.__dataclass_fields__)
-                raise UsageError(f"{name}: unknown filter.", hint=f"Use one of these filters: {names}.")
-        limit = query.get("limit", "100")
-        if not re.fullmatch(r"[1-9][0-9]{0,3}", limit, re.ASCII) or int(limit) > MAX_LISTED:
-            raise UsageError(f"limit: expected 1 to {MAX_LISTED}, found {limit[:20]!r}.", hint="Correct the limit.")
-        if query.get("state", "open") not in (*job_protocol.STATES, "open"):
+    def __post_init__(self) -> None:
+        if self.state not in (None, *job_protocol.STATES, "open"):
             raise UsageError(
-                f"state: {query['state'][:40]!r} is not a state.",
+                f"state: {self.state[:40]!r} is not a state.",
                 hint=f"Use one of these states: {', '.join(job_protocol.STATES)}, open.",
             )
-        return cls(**{**query, "limit": int(limit)})  # type: ignore[arg-type]
 
 
 def select_jobs(namespace: str) -> Any:
@@ -172,10 +156,7 @@ def list_jobs(session: Session, namespace: str, filters: JobFilters, viewer: str
     query = select_jobs(namespace).where(*askers.seen_by(viewer))
     if filters.state is not None:
         query = query.where(JobRow.state.in_(job_protocol.OPEN if filters.state == "open" else (filters.state,)))
-    for name in ("model", "digest", "arch"):
-        value = getattr(filters, name)
-        if value is not None:
-            query = query.where(getattr(JobRow, name) == (value.partition(":")[0] if name == "arch" else value))
+    query = query.where(*filters.equal(JobRow, "model", "digest", "arch"))
     if filters.name is not None:
         named = select(ModelRow.model).where(ModelRow.namespace == namespace, begins_with(ModelRow.name, filters.name))
         query = query.where(JobRow.model.in_(named))

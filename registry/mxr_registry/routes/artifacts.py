@@ -13,6 +13,7 @@ from mxr.errors import NotAllowedError
 from mxr.protocol import artifacts as artifact_protocol
 from mxr_registry.artifacts import blobs, catalog, publication
 from mxr_registry.artifacts.checked_publication import PublicationSource
+from mxr_registry.database.paging import MAX_ROWS
 from mxr_registry.openapi.operations import (
     AFTER,
     ARTIFACT_FILTERS,
@@ -42,7 +43,7 @@ FILTERS = (
     query("precision", "The precision, such as `fp16`."),
     query("input", "The name of an input."),
     AFTER,
-    limit_query(catalog.MAX_LISTED, 100),
+    limit_query(MAX_ROWS, 100),
 )
 
 

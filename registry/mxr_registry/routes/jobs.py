@@ -23,6 +23,7 @@ from mxr.protocol import jobs as job_protocol
 from mxr.protocol.access import WORK
 from mxr.util.codec import HUGE
 from mxr_registry.config.job_rules import JobRules
+from mxr_registry.database.paging import MAX_ROWS
 from mxr_registry.jobs import completion, lease_endings, leases, submission, tracking, transitions
 from mxr_registry.jobs.notifications import JobNotifier
 from mxr_registry.openapi.operations import (
@@ -57,7 +58,7 @@ FILTERS = (
     query("digest", "The digest of the key."),
     query("arch", "The GPU architecture."),
     AFTER,
-    limit_query(tracking.MAX_LISTED, 100),
+    limit_query(MAX_ROWS, 100),
 )
 JOB = {200: Success("The job.", job_protocol.Job)}
 

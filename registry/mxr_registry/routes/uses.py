@@ -17,7 +17,7 @@ FILTERS = (
     *ARTIFACT_FILTERS,
     query("days", "Uses in so many days.", type="integer", minimum=1, maximum=usage.OLDEST, default=30),
     AFTER,
-    limit_query(usage.MAX_LISTED, usage.MAX_LISTED),
+    limit_query(usage.MAX_LISTED, 1_000),
 )
 
 

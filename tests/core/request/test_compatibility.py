@@ -10,13 +10,13 @@ import strategies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mxr.host_facts import HostToolchain
+from mxr.host_facts import Hardware, HostToolchain
 from mxr.request import compatibility
-from mxr.request.builder import Hardware, RequestOptions
+from mxr.request.builder import RequestOptions
 
-MI210 = Hardware("gpu", "amd", "gfx90a", "+", "-", 104, 1)
-NAVI = Hardware("gpu", "amd", "gfx1100", None, None, 48, 1)
-REF = Hardware("ref")
+MI210 = Hardware("gfx90a", "+", "-", 104, 1, "amd")
+NAVI = Hardware("gfx1100", None, None, 48, 1, "amd")
+REF = Hardware(kind="ref")
 ROCM = HostToolchain("7.2.1", "2.15.0", None)
 FILE: dict[str, Any] = {
     "compiled": True,
@@ -140,7 +140,7 @@ def test_kernels_that_need_opposite_settings_are_said_in_words() -> None:
 
 @given(
     strategies.descriptions(),
-    st.sampled_from([MI210, NAVI, REF, Hardware("gpu")]),
+    st.sampled_from([MI210, NAVI, REF, Hardware()]),
     st.sampled_from([ROCM, HostToolchain(), HostToolchain(migraphx="2.16.0")]),
 )
 @settings(deadline=None, max_examples=100)

@@ -121,7 +121,7 @@ def test_metrics(start: Any, parts: Any) -> None:
     for line in (
         'mxr_jobs{state="queued"} 1',
         'mxr_jobs{state="done"} 1',
-        'mxr_queue_jobs{kind="gpu",vendor="amd",arch="gfx908",migraphx="2.15",rocm="7.2",state="queued"} 1',
+        'mxr_queue_jobs{arch="gfx908",vendor="amd",kind="gpu",rocm="7.2",migraphx="2.15",state="queued"} 1',
         'mxr_workers{state="idle"} 1',
         'mxr_compile_seconds_sum{arch="ref"} 12.5',
         'mxr_compile_seconds_count{arch="ref"} 1',

@@ -10,7 +10,7 @@ from typing import Any
 
 from mxr.errors import UsageError
 from mxr.facts import ALLOWANCES as ALLOWANCES
-from mxr.facts import stated
+from mxr.facts import FACTS, stated
 from mxr.util.codec import refuse
 from mxr.util.frozen import dataclass
 
@@ -184,6 +184,20 @@ class Request:
     def to_json(self) -> dict[str, Any]:
         """Return `{"key": {...}, "constraints": {...}}` with all fields, `real_arch` only if it is set."""
         return {"key": self.key.to_json(), "constraints": self.constraints.to_json()}
+
+
+def option_values(key: Key, wanted: Any) -> dict[str, Any]:
+    """Return the value of each fact as options state it, for a key and what is required beside it.
+
+    `wanted`: `Constraints`, or what has the same names. None: no option is needed.
+    """
+    known = key.to_json() | {name: getattr(wanted, name, None) for name in (*COUNTS, "tuning", "real_arch")}
+    known |= {name: None for name, usual in (("vendor", "amd"), ("kind", "gpu")) if known.get(name) == usual}
+    known |= {
+        "arch": str(target.GfxArch.of(key.arch, wanted)) if key.arch else None,
+        "inputs": {name: target.show_dims(shape) for name, shape in key.inputs},
+    }
+    return {fact.name: known[fact.name] for fact in FACTS if known.get(fact.name) is not None}
 
 
 @lru_cache(maxsize=16)

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mxr.artifact import target
-from mxr.artifact.attributes import Request
+from mxr.artifact.attributes import Request, option_values
 from mxr.artifact.serving import BUILT_ONLY
 from mxr.display.text import shell_quoted
 from mxr.errors import (
@@ -23,7 +22,7 @@ from mxr.errors import (
     NoWorkerError,
     UsageError,
 )
-from mxr.facts import ALLOWANCES, CONSTRAINT, FACTS, KEY, command_words, stated
+from mxr.facts import ALLOWANCES, command_words, stated
 
 LISTS = {"artifact": "`mxr ls`", "job": "`mxr jobs`", "lock": "`mxr lock --registered`"}
 """The commands that list objects, by `context.object`."""
@@ -157,20 +156,10 @@ def _accepting_option(accept: object) -> str:
 def push_command(request: Request) -> str:
     """Return the `mxr push` command that publishes the requested program, without backticks."""
     key, constraints = request.key, request.constraints
-    where = {KEY: key, CONSTRAINT: constraints}
-    values = {fact.name: getattr(where[fact.place], fact.name) for fact in FACTS if fact.place in where}
-    values |= {
-        "vendor": None if key.vendor == "amd" else key.vendor,
-        "kind": key.kind if key.kind == "ref" else None,
-        "arch": str(target.GfxArch(key.arch or "", constraints.sramecc, constraints.xnack)) if key.arch else None,
-        "chiplets": None,
+    values = option_values(key, constraints) | {
         "rocm": constraints.rocm_patch or key.rocm,
         "migraphx": constraints.migraphx_patch or key.migraphx,
-        "inputs": {name: target.show_dims(shape) for name, shape in key.inputs},
-        "precision": target.show_precision(key.precision),
         "calibration": "FILE" if key.calibration else None,
-        "env": dict(key.env),
-        "options": dict(key.options),
     }
     rows = [words for name, value in values.items() for words in command_words(name, value)]
     command = ["mxr", "push", "FILE.mxr", "--model", "MODEL.onnx", *(word for words in rows for word in words)]

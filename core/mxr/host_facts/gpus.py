@@ -122,18 +122,25 @@ def _from_nodes(
 
 
 def _target(node: TopologyNode, real: str, arch: str, xnack: bool) -> HostTarget:
-    return HostTarget(
+    found = HostTarget(
         arch,
         sramecc=features.sign(arch, "sramecc", node.sram_ecc),
         xnack=features.sign(arch, "xnack", xnack),
         num_cu=features.migraphx_cus(node.compute_units, arch),
+        real_arch=real if real != arch else None,
+        name=node.product or node.name,
+        node=node.number,
+        unique_id=node.unique_id,
+    )
+    return _with_node(found, node, real)
+
+
+def _with_node(found: HostTarget, node: TopologyNode, real: str) -> HostTarget:
+    return replace(
+        found,
         chiplets=features.chiplets_of(node.chiplets, real),
         vendor="hygon" if node.facts.get("vendor_id") == HYGON_PCI else "amd",
-        name=node.product or node.name,
-        real_arch=real if real != arch else None,
-        node=node.number,
         render_minor=node.render_minor,
-        unique_id=node.unique_id,
         partition=node.partition,
         vram=node.vram,
     )
@@ -153,20 +160,17 @@ def _from_agents(gpus: Gpus, agents: list[Agent], environ: Mapping[str, str]) ->
 
 
 def _agent_target(agent: Agent, node: TopologyNode | None) -> HostTarget:
-    return HostTarget(
+    found = HostTarget(
         agent.arch,
-        sramecc=agent.sramecc,
-        xnack=agent.xnack,
-        num_cu=features.migraphx_cus(agent.compute_units, agent.arch),
-        chiplets=features.chiplets_of(node.chiplets if node else None, agent.arch),
-        vendor="hygon" if node and node.facts.get("vendor_id") == HYGON_PCI else "amd",
+        agent.sramecc,
+        agent.xnack,
+        features.migraphx_cus(agent.compute_units, agent.arch),
+        features.chiplets_of(None, agent.arch),
         name=agent.name,
         node=agent.node,
-        render_minor=node.render_minor if node else None,
         unique_id=agent.unique_id,
-        partition=node.partition if node else None,
-        vram=node.vram if node else None,
     )
+    return found if node is None else _with_node(found, node, agent.arch)
 
 
 def _note_environment(gpus: Gpus, root: Root, environ: Mapping[str, str], topology: bool) -> None:

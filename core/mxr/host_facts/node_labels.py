@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from mxr.artifact.target import FEATURES
+
 from .host import HostTarget
 
 PREFIX = "mxr.dev/"
@@ -32,8 +34,7 @@ def _facts(gpu: HostTarget) -> Mapping[str, str]:
     found = {
         "gfx": gpu.arch,
         "num-cu": str(gpu.num_cu or ""),
-        "sramecc": SIGNS.get(gpu.sramecc or "", ""),
-        "xnack": SIGNS.get(gpu.xnack or "", ""),
+        **{name: SIGNS.get(getattr(gpu, name) or "", "") for name in FEATURES},
         "vendor": gpu.vendor,
         "partition": gpu.partition or "",
     }

@@ -181,12 +181,11 @@ def gather(
         migraphx_patch=migraphx_patch,
         build=toolchain.migraphx_build,
     )
+    where: dict[str, Any] = {name: getattr(hardware, name) or None for name in ("kind", "vendor", "arch")}
     partial = PartialRequest(
         model=subject.model,
         inputs=subject.bind_known(options.batch, options.inputs),
-        kind=hardware.kind or None,
-        vendor=hardware.vendor,
-        arch=hardware.arch,
+        **where,
         migraphx=migraphx,
         rocm=rocm,
         **_stated_flags(options, consumer),

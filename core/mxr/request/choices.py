@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from mxr.artifact.attributes import COUNTS, option_values
 from mxr.artifact.candidates import Choice
 from mxr.artifact.key import Key
 from mxr.artifact.partial import PartialRequest
-from mxr.artifact.target import FEATURES, GfxArch, capable, show_dims
+from mxr.artifact.target import FEATURES, show_dims
 from mxr.errors import UsageError
 from mxr.facts import FACTS, command_words
 
-from .builder import RequestOptions
+from .builder import FLAGS, RequestOptions
 from .model import ModelReference
 
 
@@ -20,33 +21,26 @@ def options_of(
     partial: PartialRequest, choice: Choice, options: RequestOptions, subject: ModelReference
 ) -> dict[str, tuple[str, ...]]:
     """Return the options that state each open fact of a request as this choice has it, in the order of a command."""
-    key, opened = choice.key, set(partial.open_facts)
-    found = _target(partial, choice)
-    for name in ("rocm", "migraphx"):
-        value = getattr(key, name)
-        if name in opened and value is not None:
-            found[name] = (f"--{name}", value)
-    if any(name.startswith("inputs.") for name in opened):
-        found["inputs"] = _dims(partial, key, options, subject)
-    flags = [name for name in ("offload_copy", "fast_math") if name in opened]
-    if flags and choice.consumer is not None:
-        found["for"] = ("--for", choice.consumer)
-    else:
-        found |= {name: (f"--{'' if getattr(key, name) else 'no-'}{name.replace('_', '-')}",) for name in flags}
-    return found
+    opened, values = set(partial.open_facts), option_values(choice.key, choice)
 
+    def words(*names: str) -> tuple[str, ...]:
+        rows = (row for name in names for row in command_words(name, values.get(name)))
+        return tuple(word for row in rows for word in row)
 
-def _target(partial: PartialRequest, choice: Choice) -> dict[str, tuple[str, ...]]:
-    key, found = choice.key, dict[str, tuple[str, ...]]()
-    if {"kind", "arch"} & set(partial.open_facts):
-        found["arch"] = ("--kind", "ref") if key.kind == "ref" else ("--arch", _arch(choice))
-        if key.vendor == "hygon":
-            found["arch"] = ("--vendor", "hygon", *found["arch"])
+    found = {}
+    if {"kind", "arch"} & opened:
+        found["arch"] = words("vendor", "kind", "arch")
     elif any(getattr(partial.constraints, name) is None and getattr(choice, name) for name in FEATURES):
-        found["arch"] = ("--arch", _arch(choice))
-    for name in ("num_cu", "chiplets"):
-        if getattr(partial.constraints, name) is None and getattr(choice, name) is not None:
-            found[name] = (f"--{name.replace('_', '-')}", str(getattr(choice, name)))
+        found["arch"] = words("arch")
+    opened |= {name for name in COUNTS if getattr(partial.constraints, name) is None}
+    found |= {name: words(name) for name in (*COUNTS, "rocm", "migraphx") if name in opened and values.get(name)}
+    if any(name.startswith("inputs.") for name in opened):
+        found["inputs"] = _dims(partial, choice.key, options, subject)
+    flags = [name for name in FLAGS if name in opened]
+    if flags and choice.consumer is not None:
+        found["consumer"] = command_words("consumer", choice.consumer)[0]
+    else:
+        found |= {name: words(name) for name in flags}
     return found
 
 
@@ -55,12 +49,6 @@ def distinguishing(rows: Sequence[dict[str, tuple[str, ...]]]) -> list[tuple[str
     names = list(dict.fromkeys(name for row in rows for name in row))
     differing = [name for name in names if len({row.get(name) for row in rows}) > 1]
     return [tuple(word for name in differing for word in row.get(name, ())) for row in rows]
-
-
-def _arch(choice: Choice) -> str:
-    arch = choice.key.arch or ""
-    features = [getattr(choice, name) if capable(arch, name) else None for name in FEATURES]
-    return str(GfxArch(arch, *features))
 
 
 def _dims(partial: PartialRequest, key: Key, options: RequestOptions, subject: ModelReference) -> tuple[str, ...]:

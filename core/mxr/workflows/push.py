@@ -21,7 +21,7 @@ from mxr.onnxfile import OnnxModel, read_model
 from mxr.onnxfile.weights import weight_digests
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.request import calibration
-from mxr.request.builder import RequestOptions, fixed_facts
+from mxr.request.builder import FLAGS, RequestOptions, choose_flags, fixed_facts
 from mxr.request.model import ModelReference
 from mxr.util import disk
 
@@ -55,28 +55,25 @@ def label(options: RequestOptions, subject: ModelReference, description: Mapping
     onnx = _refuse_unpublishable(subject, description)
     kind = options.kind or _only(description.get("targets")) or "gpu"
     arch = _labelled_arch(options, description)
-    offload_copy, fast_math = _flags(options, description, kind)
+    flags = _flags(options, description, kind)
     migraphx = options.migraphx or description.get("migraphx")
-    _require_rest(
-        options, description, kind, arch, {"fast_math": fast_math, "offload_copy": offload_copy, "migraphx": migraphx}
-    )
-    assert migraphx is not None and offload_copy is not None and fast_math is not None
+    _require_rest(options, description, kind, arch, {**flags, "migraphx": migraphx})
+    assert migraphx is not None
     vendor = options.vendor or ("hygon" if description.get("flavour") == "hygon" else "amd")
-    versions = _versions(options, description, migraphx, vendor)
+    versions, patches = _versions(options, description, migraphx, vendor)
     gpu = kind == "gpu"
     key = Key(
         model=subject.model,
         kind=kind,
         vendor=vendor if gpu else None,
         arch=arch.base if arch and gpu else None,
-        migraphx=versions.migraphx,
-        rocm=versions.rocm if gpu else None,
+        migraphx=versions[0],
+        rocm=versions[1] if gpu else None,
         inputs=_inputs(options, subject, description),
-        offload_copy=offload_copy,
-        fast_math=fast_math,
+        **flags,
         **fixed_facts(options),
     )
-    attributes = _attributes(options, description, versions, arch if gpu else None)
+    attributes = _attributes(options, description, patches, arch if gpu else None)
     refuse_contradictions(key, attributes, description)
     if against := model_evidence.contradictions(key, onnx, description):
         raise contradicted(against)
@@ -86,25 +83,18 @@ def label(options: RequestOptions, subject: ModelReference, description: Mapping
     return PublicationLabel(key, attributes, doubts + compile_support.uncalibrated_warnings(key))
 
 
-@dataclass(frozen=True, slots=True)
-class _Versions:
-    """The versions of a label: MAJOR.MINOR for the key, full ones for the attributes."""
-
-    migraphx: str
-    migraphx_patch: str | None
-    rocm: str | None
-    rocm_patch: str | None
-
-
-def _versions(options: RequestOptions, description: Mapping[str, Any], migraphx: str, vendor: str) -> _Versions:
+def _versions(
+    options: RequestOptions, description: Mapping[str, Any], migraphx: str, vendor: str
+) -> tuple[tuple[str, str | None], tuple[str | None, str | None]]:
+    """Return MIGraphX and ROCm: MAJOR.MINOR for the key, and full versions for the attributes."""
     zeros = vendor == "hygon"
     short, _ = target.split_version(migraphx, "migraphx", zeros=zeros)
     rocm, rocm_patch = target.split_version(options.rocm, "rocm", zeros=zeros) if options.rocm else (None, None)
-    return _Versions(short, _patch(options, description, short, zeros=zeros), rocm, rocm_patch)
+    return (short, rocm), (_patch(options, description, short, zeros=zeros), rocm_patch)
 
 
 def _attributes(
-    options: RequestOptions, description: Mapping[str, Any], versions: _Versions, arch: GfxArch | None
+    options: RequestOptions, description: Mapping[str, Any], patches: tuple[str | None, ...], arch: GfxArch | None
 ) -> Attributes:
     """Return the attributes of a program; `arch` is None for the reference target."""
     more: dict[str, Any] = {}
@@ -112,11 +102,11 @@ def _attributes(
         more = {name: getattr(arch, name) or "any" for name in target.FEATURES}
         more |= {name: getattr(options, name) for name in COUNTS}
         more |= {
-            "rocm_patch": versions.rocm_patch,
+            "rocm_patch": patches[1],
             "real_arch": options.real_arch if options.real_arch != arch.base else None,
             "libraries": tuple(description.get("libraries") or ()),
         }
-    return Attributes(migraphx_patch=versions.migraphx_patch, tuning=options.tuning or "default", **more)
+    return Attributes(migraphx_patch=patches[0], tuning=options.tuning or "default", **more)
 
 
 def _refuse_unpublishable(subject: ModelReference, description: Mapping[str, Any]) -> OnnxModel:
@@ -281,15 +271,13 @@ def _labelled_arch(options: RequestOptions, description: Mapping[str, Any]) -> G
     )
 
 
-def _flags(options: RequestOptions, description: Mapping[str, Any], kind: str) -> tuple[bool | None, bool | None]:
-    consumer = consumers.find_consumer(options.consumer) if options.consumer else None
-    in_file = description.get("offload_copy") if kind == "gpu" else None
-    offload_copy = consumer.offload_copy if consumer else in_file
-    fast_math = consumer.fast_math if consumer else None
-    return (
-        offload_copy if options.offload_copy is None else options.offload_copy,
-        fast_math if options.fast_math is None else options.fast_math,
-    )
+def _flags(options: RequestOptions, description: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """Return offload_copy and fast_math; None for one that nothing tells."""
+    if options.consumer:
+        return choose_flags(options, consumers.find_consumer(options.consumer))
+    in_file = {"offload_copy": description.get("offload_copy")} if kind == "gpu" else {}
+    stated = {name: getattr(options, name) for name in FLAGS}
+    return {name: in_file.get(name) if value is None else value for name, value in stated.items()}
 
 
 def _require_rest(
@@ -305,8 +293,8 @@ def _require_rest(
             missing.append((f"the {name} version", stated("rocm", example)))
     if flags["migraphx"] is None:
         missing.append(("the MIGraphX version", stated("migraphx", "2.15")))
-    if flags["offload_copy"] is None or flags["fast_math"] is None:
-        names = [name for name in ("offload_copy", "fast_math") if flags[name] is None]
+    names = [name for name in FLAGS if flags[name] is None]
+    if names:
         flag_options = " and ".join(f"{stated(name, True)} (or {stated(name, False)})" for name in names)
         missing.append((" and ".join(names), f"{stated('consumer', 'CONSUMER')}, or {flag_options}"))
     found = [precision for precision in description.get("precisions") or () if precision != "fp32"]

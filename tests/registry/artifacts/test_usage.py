@@ -75,6 +75,7 @@ def test_what_is_used_most_comes_first_and_can_be_filtered(published: Any) -> No
     server.call("POST", "/v1/uses", {"uses": told})
     assert list(counts(server)) == [ids[1], ids[0]]
     assert counts(server, "?arch=gfx908&rocm=7.2&migraphx=2.15") == {ids[0]: 2}
+    assert counts(server, "?arch=gfx908:sramecc%2B") == {ids[0]: 2}, "as in a list of artifacts: without its features"
     assert counts(server, "?limit=1") == {ids[1]: 7}
     for wrong in ("?days=0", "?days=x", "?limit=100000", "?color=red"):
         assert server.call("GET", f"/v1/uses{wrong}")[0] == 422

@@ -9,7 +9,7 @@ import click
 
 from mxr.display.text import counted
 from mxr.errors import UsageError
-from mxr.lockfiles.lockfile import LockFile, load_lock
+from mxr.plans.lockfile import LockFile, load_lock
 from mxr_cli.options import Session, common
 from mxr_cli.output import echo, format_size, print_json, transfer_progress
 

@@ -157,10 +157,9 @@ def _fetch(session: Session, options: FetchOptions) -> dict[str, Any]:
         from mxr_cli.fetching.locked import fetch_locked
 
         return fetch_locked(session, options)
-    from mxr_cli.fetching.programs import fetch_program, fetch_set
+    from mxr_cli.fetching.programs import fetch_programs
 
-    options = with_defaults(session, options)
-    return fetch_set(session, options) if options.batches else fetch_program(session, options)
+    return fetch_programs(session, with_defaults(session, options))
 
 
 def _check(options: FetchOptions) -> None:

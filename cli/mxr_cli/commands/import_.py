@@ -9,7 +9,7 @@ import click
 
 from mxr.display.text import counted
 from mxr.errors import UsageError
-from mxr.lockfiles.lockfile import save_lock
+from mxr.plans.lockfile import save_lock
 from mxr.request.builder import RequestOptions
 from mxr_cli.fetching.ort_options import OrtOptions, ort_options
 from mxr_cli.options import Session, common, request

@@ -11,8 +11,8 @@ import click
 
 from mxr.display.text import counted
 from mxr.errors import NoSuchArtifactError, UsageError
-from mxr.lockfiles import pins
-from mxr.lockfiles.lockfile import FILE_NAME, LockEntry, LockFile, load_lock, save_lock
+from mxr.plans import drift, pins
+from mxr.plans.lockfile import FILE_NAME, LockEntry, LockFile, load_lock, save_lock
 from mxr.request.builder import RequestOptions
 from mxr.util.frozen import dataclass
 from mxr_cli.fetching.ort_options import ort_options
@@ -22,7 +22,6 @@ from mxr_cli.options import Session, common, matching, pipeline_environment, sev
 from mxr_cli.output import echo, format_time, key_cells, print_json, print_table
 
 if TYPE_CHECKING:
-    from mxr.artifact.attributes import Request
     from mxr.request.builder import PreparedRequest
     from mxr_cli.fetching.ort_options import OrtOptions
 
@@ -136,17 +135,8 @@ def _write(
         echo(f"{task.file}: {entries}, {artifacts}{registered}")
 
 
-@dataclass(frozen=True, slots=True)
-class LockRequest:
-    """A request to lock. `name` is the model as given on the command line or in the matrix."""
-
-    name: str
-    asked: PreparedRequest
-
-    @property
-    def request(self) -> Request:
-        """The request that is resolved."""
-        return self.asked.request
+NamedRequest = tuple[str, "PreparedRequest"]
+"""A model as given on the command line or in the matrix, and the request for it."""
 
 
 def _entries(
@@ -157,14 +147,13 @@ def _entries(
 
     client = session.client()
     entries: list[LockEntry] = []
-    missing: list[tuple[LockRequest, NoSuchArtifactError]] = []
-    for each in _requests(session, task, options, batches):
+    missing: list[tuple[NamedRequest, NoSuchArtifactError]] = []
+    for name, wanted in _requests(session, task, options, batches):
         try:
-            installer = installer_for(each.asked.consumer)
-            asked = installer.lockable(each.asked, ort.as_mapping(), session.client)
+            asked = installer_for(wanted.consumer).lockable(wanted, ort.as_mapping(), session.client)
             entries.append(pins.pin_request(asked, client, task.file.parent))
         except NoSuchArtifactError as error:
-            missing.append((each, error))
+            missing.append(((name, wanted), error))
     if missing:
         raise _incomplete(missing, len(entries))
     return entries
@@ -172,7 +161,7 @@ def _entries(
 
 def _requests(
     session: Session, task: LockTask, options: RequestOptions, batches: tuple[int, ...]
-) -> Iterator[LockRequest]:
+) -> Iterator[NamedRequest]:
     """The requests of all models and matrices. A matrix has its own options."""
     from mxr.request import model as models
     from mxr.workflows.preparation import prepare
@@ -192,23 +181,20 @@ def _requests(
         for batch in batches or session.default_batches(options, defaults, subject) or (options.batch,):
             each = replace(options, batch=batch)
             asked = prepare(each, subject, cache, session.client, session.host(each), defaults=defaults)
-            yield LockRequest(model, asked)
+            yield model, asked
 
 
-def _matrix_requests(session: Session, task: LockTask, matrix: Path, *, follow_links: bool) -> Iterator[LockRequest]:
+def _matrix_requests(session: Session, task: LockTask, matrix: Path, *, follow_links: bool) -> Iterator[NamedRequest]:
     environment = pipeline_environment(task.env_from, task.allow_outside)
     with annotate_errors(environment):
         for each in read_requests(session, matrix, environment, None, (), follow_links=follow_links):
-            yield LockRequest(each.cell.name, each.asked)
+            yield each.cell.name, each.asked
 
 
-def _incomplete(missing: list[tuple[LockRequest, NoSuchArtifactError]], found: int) -> NoSuchArtifactError:
-    keys = [each.request.key for each, _ in missing]
-    shown = "; ".join(f"{each.name} ({', '.join(key_cells(each.request.key))})" for each, _ in missing[:5])
-    rows = [
-        {"model": each.name, "digest": key.digest, "key": key.to_json(), **error.context}
-        for (each, error), key in zip(missing, keys, strict=True)
-    ]
+def _incomplete(missing: list[tuple[NamedRequest, NoSuchArtifactError]], found: int) -> NoSuchArtifactError:
+    keys = [(name, asked.request.key, error) for (name, asked), error in missing]
+    shown = "; ".join(f"{name} ({', '.join(key_cells(key))})" for name, key, _ in keys[:5])
+    rows = [{"model": name, "digest": key.digest, "key": key.to_json(), **error.context} for name, key, error in keys]
     more = f"; and {len(missing) - 5} more" if len(missing) > 5 else ""
     unrecorded = next((error for _, error in missing if "unrecorded" in error.context), None)
     return NoSuchArtifactError(
@@ -223,9 +209,9 @@ def _incomplete(missing: list[tuple[LockRequest, NoSuchArtifactError]], found: i
 
 def _check(session: Session, file: Path, *, follow_links: bool) -> None:
     client, lock_file = session.client(), load_lock(file)
-    findings = list(pins.check_entries(lock_file, file.parent, session.cache(), client, follow_links=follow_links))
+    findings = list(drift.check_entries(lock_file, file.parent, session.cache(), client, follow_links=follow_links))
     report_findings(session, findings)
-    error = pins.drift_error(findings)
+    error = drift.drift_error(findings)
     if error is not None:
         raise error
     if not session.as_json:

@@ -8,8 +8,8 @@ import click
 
 from mxr.display.text import counted
 from mxr.errors import UsageError
-from mxr.lockfiles import pins
-from mxr.lockfiles.lockfile import FILE_NAME, load_lock
+from mxr.plans import drift, pins
+from mxr.plans.lockfile import FILE_NAME, load_lock
 from mxr_cli.lock_report import report_findings
 from mxr_cli.options import Session, cached
 from mxr_cli.output import echo, note, print_json
@@ -52,9 +52,9 @@ def verify(session: Session, path: Path, folder: Path | None) -> None:
     lock = load_lock(path)
     # A folder has what this host needs of the lock, as `mxr fetch --locked -o` places it.
     lock = lock if folder is None else pins.needed_entries(lock, session.host())
-    findings = list(pins.verify_entries(lock, path.parent, session.cache(), folder))
+    findings = list(drift.verify_entries(lock, path.parent, session.cache(), folder))
     report_findings(session, findings)
-    error = pins.damage_error(findings, path, folder)
+    error = drift.damage_error(findings, path, folder)
     if error is not None:
         raise error
     if not session.as_json:

@@ -11,15 +11,19 @@ from mxr import consumers
 from mxr.artifact.key import MODEL_PREFIX
 from mxr.display.text import counted
 from mxr.errors import UsageError
-from mxr.lockfiles import pins
-from mxr.lockfiles.lockfile import FILE_NAME, LockEntry, LockFile, load_lock
+from mxr.plans import drift, pins
+from mxr.plans.lockfile import FILE_NAME, LockEntry, LockFile, load_lock
 from mxr.plans.plan import PlannedProgram
+from mxr.request import model as models
 from mxr.request.builder import PreparedRequest, RequestOptions
+from mxr.request.model import ModelReference
 from mxr.util import disk
-from mxr_cli.output import note, transfer_progress
+from mxr_cli.output import note
+
+from .programs import fetch_programs, obtain_programs
 
 if TYPE_CHECKING:
-    from mxr.install.placement import Destination, Placement
+    from mxr.install.placement import Placement
     from mxr.workflows.fetch import Connect, Fetched
     from mxr_cli.options import Session
 
@@ -34,10 +38,7 @@ def fetch_locked(session: Session, options: FetchOptions) -> dict[str, Any]:
     lock = load_lock(file)
     if model is None:
         return _fetch_all(session, options, lock, file)
-    options = replace(options, model=model)
-    if options.batches:
-        return _fetch_batches(session, options, lock)
-    return _fetch_one(session, options, lock, model)
+    return fetch_programs(session, replace(options, model=model), lock)
 
 
 def lock_and_model(value: str, model: str | None) -> tuple[Path, str | None]:
@@ -61,48 +62,6 @@ def _is_lock(value: str) -> bool:
         return stream.read(64).removeprefix(BOM_UTF8).lstrip()[:1] == b"{"
 
 
-def _fetch_one(session: Session, options: FetchOptions, lock: LockFile, model: str) -> dict[str, Any]:
-    from mxr.install.installer import installer_for
-    from mxr.request import model as models
-
-    from .programs import deliver_program, tell_sources
-
-    cache, connect, request = session.cache(), session.connect(offline=options.offline), options.request
-    subject = models.find_model(model, cache, connect, follow_links=request.follow_links)
-    recorded = None
-    if options.output is not None and request.consumer is not None:
-        installer = installer_for(consumers.find_consumer(request.consumer))
-        recorded = installer.locked_form(subject, options.name, options.ort.as_mapping())
-    asked = pins.build_locked_request(lock, request, subject, session.host(request), recorded)
-    output = options.destination(asked.request.key)
-    planned = PlannedProgram(asked, output)
-    tell_sources([planned])
-    if output is not None:
-        installer_for(asked.consumer).check(asked, output, offline=options.offline)
-    fetched = pins.fetch_pinned(lock, asked.request, cache, connect, watch=transfer_progress("fetching"))
-    return deliver_program(session, planned, fetched, connect)
-
-
-def _fetch_batches(session: Session, options: FetchOptions, lock: LockFile) -> dict[str, Any]:
-    """Fetch what the lock names for each of several batch sizes, or none."""
-    from mxr.request import model as models
-
-    from .programs import check_set, deliver_set, tell_sources
-
-    cache, connect, request = session.cache(), session.connect(offline=options.offline), options.request
-    model, host = options.model or "", session.host(request)
-    subject = models.find_model(model, cache, connect, follow_links=request.follow_links)
-    plan = [
-        PlannedProgram(pins.build_locked_request(lock, replace(request, batch=batch), subject, host), None, batch)
-        for batch in options.batches
-    ]
-    options = check_set(options, plan)
-    tell_sources(plan)
-    watch = transfer_progress("fetching")
-    fetched = [pins.fetch_pinned(lock, each.asked.request, cache, connect, watch=watch) for each in plan]
-    return deliver_set(session, options, plan, fetched)
-
-
 def _fetch_all(session: Session, options: FetchOptions, lock: LockFile, file: Path) -> dict[str, Any]:
     """Fetch the entries of a lock into the cache, then write them where `--output` says."""
     request = options.request
@@ -115,20 +74,19 @@ def _fetch_all(session: Session, options: FetchOptions, lock: LockFile, file: Pa
     if options.name:
         raise UsageError("--name needs a MODEL.", hint="Give MODEL as well, or omit --name.")
     lock = _needed(session, options, lock)
-    pins.refuse_replaced_models(lock, file.parent, session.cache().memo)
-    cache, connect = session.cache(), session.connect(offline=options.offline)
+    drift.refuse_replaced_models(lock, file.parent, session.cache().memo)
     folders = _folders(options, lock) if options.output is not None else {}
-    layouts = _check_layouts(session, options, lock, file) if options.output is not None else {}
-    fetched = [pins.fetch_entry(entry, cache, connect, watch=transfer_progress("fetching")) for entry in lock.entries]
+    plan = [_plan_entry(session, options, entry, file.parent) for entry in lock.entries]
+    fetched = obtain_programs(session, options, plan)
     for line in (line for each in fetched for line in each.warnings):
         note(f"mxr: warning: {line}")
     rows = [_row(entry, each) for entry, each in zip(lock.entries, fetched, strict=True)]
-    for index, placed in _place_layouts(session, layouts, fetched, connect).items():
+    for index, placed in _place_layouts(session, plan, fetched, session.connect(offline=options.offline)).items():
         rows[index]["path"] = str(placed.path)
         rows[index]["settings"] = list(placed.settings)
-    models = [file, *(file.parent / entry.model for entry in lock.entries)]
+    models_of_lock = [file, *(file.parent / entry.model for entry in lock.entries)]
     for folder, names in folders.items():
-        for index, path in _place_plain(session, options, lock, fetched, Path(folder), names, models).items():
+        for index, path in _place_plain(session, options, lock, fetched, Path(folder), names, models_of_lock).items():
             rows[index]["path"] = str(path)
     return {"lock": str(file), "entries": rows}
 
@@ -180,50 +138,32 @@ def _place_plain(
     return {index: folder / name for index, name in names.items()}
 
 
-def _check_layouts(
-    session: Session, options: FetchOptions, lock: LockFile, file: Path
-) -> dict[int, tuple[PreparedRequest, Destination]]:
-    """The entries for consumers with a layout of several files, by index, checked before anything is fetched."""
+def _plan_entry(session: Session, options: FetchOptions, entry: LockEntry, base: Path) -> PlannedProgram:
+    """The program of an entry. It has an output where its consumer has a layout of several files."""
+    consumer, model = consumers.find_consumer(entry.consumer), entry.request.key.model
+    if options.output is None or consumer.name_file is not None:
+        asked = PreparedRequest.of(entry.request, ModelReference.of_identity(model), consumer)
+        return PlannedProgram(asked, pinned=(entry,))
     from mxr.install.installer import installer_for
-    from mxr.request import model as models
 
-    connect = session.connect(offline=options.offline)
-    found: dict[int, tuple[PreparedRequest, Destination]] = {}
-    for index, entry in enumerate(lock.entries):
-        consumer = consumers.find_consumer(entry.consumer)
-        if consumer.name_file is not None:
-            continue
-        locked = entry.request.key.model
-        model = file.parent / entry.model
-        subject = models.find_model(
-            str(model) if model.is_file() else locked,
-            session.cache(),
-            connect,
-            follow_links=options.request.follow_links,
-        )
-        asked = PreparedRequest.of(entry.request, subject, consumer)
-        output = options.destination(asked.request.key)
-        assert output is not None
-        installer = installer_for(asked.consumer)
-        installer.check(asked, output, offline=options.offline)
-        recorded = installer.options_in(entry.request.key)
-        if recorded is not None:
-            output = replace(output, consumer_options={**output.consumer_options, **recorded})
-        found[index] = (asked, output)
-    return found
+    path, connect = base / entry.model, session.connect(offline=options.offline)
+    name = str(path) if path.is_file() else model
+    subject = models.find_model(name, session.cache(), connect, follow_links=options.request.follow_links)
+    output = options.destination(entry.request.key)
+    assert output is not None
+    recorded = installer_for(consumer).options_in(entry.request.key) or {}
+    output = replace(output, consumer_options={**output.consumer_options, **recorded})
+    return PlannedProgram(PreparedRequest.of(entry.request, subject, consumer), output, pinned=(entry,))
 
 
 def _place_layouts(
-    session: Session,
-    layouts: dict[int, tuple[PreparedRequest, Destination]],
-    fetched: list[Fetched],
-    connect: Connect | None,
+    session: Session, plan: list[PlannedProgram], fetched: list[Fetched], connect: Connect | None
 ) -> dict[int, Placement]:
     """Write the layouts, after checking that no two entries need different files of one name."""
     from mxr.install import placement
     from mxr.install.installer import installer_for
 
-    cache = session.cache()
+    cache, layouts = session.cache(), {at: (each.asked, each.output) for at, each in enumerate(plan) if each.output}
     recorded = {
         index: each
         for index, each in layouts.items()

@@ -1,4 +1,7 @@
-"""Fetch one program, or one for each of several batch sizes, and write them where `--output` says."""
+"""Fetch one program, or one for each of several batch sizes, and write them where `--output` says.
+
+The registry resolves the requests, or a lock names the programs.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mxr import consumers
 from mxr.errors import MxrError, NoSuchArtifactError
 from mxr.plans.plan import PlannedProgram, fetch_plan
 from mxr.workflows import fetch as fetch_workflow
@@ -16,7 +20,8 @@ from mxr_cli.output import note, transfer_progress
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mxr.request.builder import PreparedRequest
+    from mxr.plans.lockfile import LockEntry, LockFile
+    from mxr.request.builder import PreparedRequest, RequestOptions
     from mxr.request.model import ModelReference
     from mxr.workflows.fetch import Connect, Fetched
     from mxr_cli.options import Session
@@ -24,38 +29,67 @@ if TYPE_CHECKING:
     from .fetch_options import FetchOptions
 
 
-def fetch_program(session: Session, options: FetchOptions) -> dict[str, Any]:
-    """Fetch one program, or the files recorded from its consumer, and write it. Returns the JSON document."""
-    (planned,) = plan_programs(session, options)
-    (fetched,) = obtain_programs(session, options, [planned])
-    return deliver_program(session, planned, fetched, session.connect(offline=options.offline))
+def fetch_programs(session: Session, options: FetchOptions, lock: LockFile | None = None) -> dict[str, Any]:
+    """Fetch one program, or a set of batch sizes, and write it: what the registry resolves, or what a lock names.
+
+    Returns the JSON document.
+    """
+    plan = plan_programs(session, options, lock)
+    if not options.batches:
+        (fetched,) = obtain_programs(session, options, plan)
+        return deliver_program(session, plan[0], fetched, session.connect(offline=options.offline))
+    options = _check_set(options, plan)
+    return _deliver_set(session, options, plan, obtain_programs(session, options, plan))
 
 
-def plan_programs(session: Session, options: FetchOptions) -> list[PlannedProgram]:
+def plan_programs(session: Session, options: FetchOptions, lock: LockFile | None = None) -> list[PlannedProgram]:
     """The program that the options ask for, or one for each batch size. Prints where their facts come from."""
-    cache, connect = session.cache(), session.connect(offline=options.offline)
-    takes_open = session.takes_open and not options.on_miss.compiles and not options.batches
-    host, model = session.host(options.request), options.model
-    plan = []
-    known: ModelReference | str = model or ""
+    several = bool(options.batches)
+    plan: list[PlannedProgram] = []
+    known: ModelReference | str = options.model or ""
     for batch in options.batches or (options.request.batch,):
         request = replace(options.request, batch=batch)
-        asked = prepare(request, known, cache, connect, host, defaults=options.defaults, takes_open=takes_open)
+        pinned: Sequence[LockEntry] = ()
+        if lock is None:
+            asked = _prepare(session, options, request, known)
+        else:
+            asked, pinned = _prepare_locked(session, options, request, known, lock)
         known = asked.model
-        several = bool(options.batches)
         output = None if several else options.destination(asked.request.key)
-        plan.append(PlannedProgram(asked, output, batch if several else None))
-    tell_sources(plan)
+        plan.append(PlannedProgram(asked, output, batch if several else None, pinned))
+    for line in dict.fromkeys(line for each in plan for line in each.asked.notes):
+        note(f"mxr: {line}")
     for each in plan:
         if each.asked.command:
             note(f"mxr: the complete command: {each.asked.command}{options.placing_words}")
     return plan
 
 
-def tell_sources(plan: Sequence[PlannedProgram]) -> None:
-    """Print where the facts of the requests come from, each line once."""
-    for line in dict.fromkeys(line for each in plan for line in each.asked.notes):
-        note(f"mxr: {line}")
+def _prepare(
+    session: Session, options: FetchOptions, request: RequestOptions, model: ModelReference | str
+) -> PreparedRequest:
+    connect = session.connect(offline=options.offline)
+    takes_open = session.takes_open and not options.on_miss.compiles and not options.batches
+    host, defaults = session.host(request), options.defaults
+    return prepare(request, model, session.cache(), connect, host, defaults=defaults, takes_open=takes_open)
+
+
+def _prepare_locked(
+    session: Session, options: FetchOptions, request: RequestOptions, model: ModelReference | str, lock: LockFile
+) -> tuple[PreparedRequest, Sequence[LockEntry]]:
+    from mxr.install.installer import installer_for
+    from mxr.plans import pins
+    from mxr.request import model as models
+
+    if isinstance(model, str):
+        connect = session.connect(offline=options.offline)
+        model = models.find_model(model, session.cache(), connect, follow_links=request.follow_links)
+    recorded = None
+    if options.output is not None and not options.batches and request.consumer is not None:
+        installer = installer_for(consumers.find_consumer(request.consumer))
+        recorded = installer.locked_form(model, options.name, options.ort.as_mapping())
+    asked = pins.build_locked_request(lock, request, model, session.host(request), recorded)
+    return asked, pins.entries_for(lock, asked.request)
 
 
 def obtain_programs(session: Session, options: FetchOptions, plan: Sequence[PlannedProgram]) -> list[Fetched]:
@@ -70,10 +104,11 @@ def obtain_programs(session: Session, options: FetchOptions, plan: Sequence[Plan
     try:
         return fetch_plan(plan, session.cache(), connect, refresh=options.refresh, watch=watch, compile=compile)
     except NoSuchArtifactError as error:
-        if len(plan) == 1 and options.on_miss.action == "fail" and connect is not None and plan[0].asked.model.path:
+        alone = plan[0] if len(plan) == 1 and not plan[0].pinned else None
+        if alone and options.on_miss.action == "fail" and connect is not None and alone.asked.model.path:
             from mxr_cli.compile_on_miss import suggest_compile
 
-            suggest_compile(session, error, _worker_request(plan[0]))
+            suggest_compile(session, error, _worker_request(alone))
         raise
 
 
@@ -126,14 +161,7 @@ def deliver_program(
     }
 
 
-def fetch_set(session: Session, options: FetchOptions) -> dict[str, Any]:
-    """Fetch a program for each batch size, or none. Returns the JSON document."""
-    plan = plan_programs(session, options)
-    options = check_set(options, plan)
-    return deliver_set(session, options, plan, obtain_programs(session, options, plan))
-
-
-def check_set(options: FetchOptions, plan: Sequence[PlannedProgram]) -> FetchOptions:
+def _check_set(options: FetchOptions, plan: Sequence[PlannedProgram]) -> FetchOptions:
     """Check where a set is written, before anything is downloaded. Returns the options with that folder."""
     if options.output is None:
         return options
@@ -152,7 +180,7 @@ def _requests(plan: Sequence[PlannedProgram]) -> dict[int, PreparedRequest]:
     return {each.batch: each.asked for each in plan if each.batch is not None}
 
 
-def deliver_set(
+def _deliver_set(
     session: Session, options: FetchOptions, plan: Sequence[PlannedProgram], fetched: Sequence[Fetched]
 ) -> dict[str, Any]:
     """Report accepted differences, and write a set where `--output` says. Returns the JSON document."""

@@ -16,7 +16,7 @@ from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, Manifest, artifact_id
 from mxr.artifact.records import Artifact
 from mxr.artifact.timestamps import Timestamp
-from mxr.lockfiles.lockfile import FILE_NAME, LockFile, lock_text
+from mxr.plans.lockfile import FILE_NAME, LockFile, lock_text
 from mxr.protocol.artifacts import ModelClaim, PublicationIntent, Publish
 from mxr.util import codec
 from mxr.util.frozen import dataclass

@@ -13,8 +13,8 @@ from mxr.artifact.records import Artifact
 from mxr.cache.store import Cache
 from mxr.client import transfer
 from mxr.errors import DamagedError, NoSuchArtifactError, NotFoundError, UsageError
-from mxr.lockfiles import pins
-from mxr.lockfiles.lockfile import LockFile
+from mxr.plans import pins
+from mxr.plans.lockfile import LockFile
 from mxr.protocol.artifacts import ModelClaim
 from mxr.util import disk
 from mxr.util.frozen import dataclass

@@ -16,8 +16,8 @@ from mxr.artifact.records import Model
 from mxr.cache.store import Cache
 from mxr.client import transfer
 from mxr.errors import ConflictError, DamagedError, MxrError, NotFoundError
-from mxr.lockfiles import lockfile
-from mxr.lockfiles.lockfile import LockFile
+from mxr.plans import lockfile
+from mxr.plans.lockfile import LockFile
 from mxr.program import describe
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.util import codec, disk

@@ -27,16 +27,20 @@ if TYPE_CHECKING:
     from mxr.install.installer import RecordingRequest
     from mxr.install.placement import Destination
 
+    from .lockfile import LockEntry
+    from .pins import PinnedProgram
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedProgram:
     """One program of a plan. `output`: where it goes, by the installer of its consumer. `batch`: its batch size, where
-    it is one of several.
+    it is one of several. `pinned`: the entries of a lock that name it; without any, the registry resolves the request.
     """
 
     asked: PreparedRequest
     output: Destination | None = None
     batch: int | None = None
+    pinned: Sequence[LockEntry] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +69,22 @@ def fetch_plan(
     watch: Watch = unwatched,
     compile: Compile | None = None,
 ) -> list[Fetched]:
-    """Fetch the programs into the cache, in order; for an output, the recorded artifact of its consumer, if any.
+    """Fetch the programs into the cache, in order: what a lock names, or else for an output the recorded artifact of
+    its consumer, if any.
 
     `compile` makes what the registry lacks; without it, a miss is an error. Raises `UsageError` for an output that
     cannot be written, before anything is downloaded; `NoSuchArtifactError`, which lists all that are missing; and what
-    `fetch.fetch_prepared` raises.
+    `fetch.fetch_prepared` and `pins.lookup_pinned` raise.
     """
     fetched: dict[int, Fetched] = {}
     found: dict[int, FoundProgram] = {}
+    pinned: dict[int, PinnedProgram] = {}
     needed: dict[int, NeededProgram] = {}
     missing: dict[int, NoSuchArtifactError] = {}
     for at, each in enumerate(plan):
+        if each.pinned:
+            pinned[at] = _pinned(each, cache, connect)
+            continue
         recorded, recording = _recorded(each, cache, connect, compiles=compile is not None)
         if recorded is not None:
             fetched[at] = recorded
@@ -89,12 +98,26 @@ def fetch_plan(
     if missing and (compile is None or connect is None):
         raise _missing_error({plan[at].batch: miss for at, miss in missing.items()}, len(plan))
     compiled = compile(list(needed.values())) if needed and compile else ()
+    for at, locked in pinned.items():
+        from .pins import download_pinned
+
+        fetched[at] = download_pinned(locked, cache, connect, watch=watch)
     for at, program in found.items():
         fetched[at] = download_prepared(plan[at].asked, program, cache, watch=watch)
     for (at, each_needed), identity in zip(needed.items(), compiled, strict=True):
         assert connect is not None
         fetched[at] = fetch_compiled(identity, each_needed.asked.request, cache, connect(), watch=watch)
     return [fetched[at] for at in range(len(plan))]
+
+
+def _pinned(planned: PlannedProgram, cache: Cache, connect: Connect | None) -> PinnedProgram:
+    from .pins import lookup_pinned
+
+    if planned.output is not None:
+        from mxr.install.installer import installer_for
+
+        installer_for(planned.asked.consumer).check(planned.asked, planned.output, offline=connect is None)
+    return lookup_pinned(planned.asked.request, planned.pinned, cache, connect)
 
 
 def _recorded(

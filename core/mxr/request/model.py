@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,11 @@ class ModelReference:
     onnx: OnnxModel
     path: Path | None = None
     external: tuple[tuple[str, Path], ...] = ()
+
+    @classmethod
+    def of_identity(cls, model: str, inputs: Iterable[OnnxInput] = ()) -> ModelReference:
+        """Return a model that is known by its identity and what somebody says of its inputs."""
+        return cls(model, OnnxModel(Path(model), 0, tuple(inputs), (), (), None, 0, ""))
 
     @property
     def stem(self) -> str:
@@ -155,9 +160,7 @@ def _by_identity(model: str, cache: Cache, connect: Callable[[], Client] | None)
         cache.note_registry(client.identity)
         if not known.claimed:
             cache.store_model(known, from_registry=True)
-    inputs = tuple(OnnxInput(each.name, each.type, each.dims) for each in known.inputs)
-    onnx = OnnxModel(Path(model), 0, inputs, (), (), None, 0, "")
-    return ModelReference(model, onnx)
+    return ModelReference.of_identity(model, (OnnxInput(each.name, each.type, each.dims) for each in known.inputs))
 
 
 def _name(path: Path) -> str:

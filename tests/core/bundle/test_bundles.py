@@ -27,7 +27,7 @@ from mxr.bundle.image_layout import TarLayout, open_layout
 from mxr.cache.store import Cache
 from mxr.client.registry import Client
 from mxr.errors import DamagedError, MismatchError, MxrError, UsageError, WouldOverwriteError
-from mxr.lockfiles.lockfile import LockEntry, LockFile, lock_text
+from mxr.plans.lockfile import LockEntry, LockFile, lock_text
 from mxr.protocol.artifacts import ModelClaim
 from mxr.settings import Settings
 from mxr.workflows.push import cut

@@ -432,7 +432,7 @@ def test_freeze_never_writes_over_the_model(tmp_path: Path) -> None:
 
 def test_documents_replace_only_documents_of_their_kind(tmp_path: Path) -> None:
     from mxr.bundle.exporter import _is_bundle
-    from mxr.lockfiles.lockfile import LockFile, save_lock
+    from mxr.plans.lockfile import LockFile, save_lock
 
     def kept(path: Path, write: Callable[[], object]) -> None:
         before = path.read_bytes() if path.is_file() else None

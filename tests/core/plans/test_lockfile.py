@@ -17,7 +17,7 @@ from strategies import GPU, constraints, keys
 from mxr.artifact.attributes import Constraints, Request
 from mxr.artifact.key import Key
 from mxr.errors import DamagedError, MxrError, UsageError
-from mxr.lockfiles.lockfile import EMPTY, LockEntry, LockFile, load_lock, lock_text, parse_lock
+from mxr.plans.lockfile import EMPTY, LockEntry, LockFile, load_lock, lock_text, parse_lock
 
 
 def entry(number: int = 1, *, model: str = "models/a.onnx", key: Key = GPU, **more: Any) -> LockEntry:

@@ -1,1 +1,0 @@
-"""Lock files: read and write them, pin artifacts, fetch what is pinned, and check it."""

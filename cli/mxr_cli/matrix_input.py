@@ -17,7 +17,7 @@ from .options import FOLLOW_LINKS, F, PipelineEnvironment, Session
 
 if TYPE_CHECKING:
     from mxr.matrix import Cell
-    from mxr.precompilation.run import CellRequest
+    from mxr.plans.matrix_run import CellRequest
 
 
 ACCESS = (
@@ -88,7 +88,7 @@ def read_requests(
 ) -> tuple[CellRequest, ...]:
     """The requests of a matrix. Errors name the line of the matrix."""
     from mxr.matrix import Variables, cells, read_matrix
-    from mxr.precompilation.run import prepare
+    from mxr.plans.matrix_run import prepare
 
     variables = Variables(environment.variables, environment.env_from)
     selected = _select(cells(read_matrix(matrix, variables, limit, outside=environment.outside)), targets)

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 from mxr.display import streams
 from mxr.display.text import counted
-from mxr.precompilation.reports import cell_reason
-from mxr.precompilation.run import (
+from mxr.plans.matrix_reports import cell_reason
+from mxr.plans.matrix_run import (
     CANCELLED,
     COMPILED,
     FAILED,

@@ -13,7 +13,7 @@ from .options import Session
 from .output import echo, format_duration, key_cells, note, print_json, print_table
 
 if TYPE_CHECKING:
-    from mxr.precompilation.upgrade_plan import Rebuild
+    from mxr.plans.upgrade_plan import Rebuild
 
 MAX_ROWS = 50
 """Rebuilds that are listed without --json."""
@@ -25,7 +25,7 @@ def plan_upgrade(session: Session, before: str, after: str, days: int, factor: f
     Compiles that became slower by `factor` are flagged. Raises `NoSuchModelError` when the registry lacks the files of
     a model.
     """
-    from mxr.precompilation import upgrade_plan
+    from mxr.plans import upgrade_plan
 
     old, new = upgrade_plan.versions(before), upgrade_plan.versions(after)
     if factor < 1:
@@ -72,7 +72,7 @@ def _print_plan(rebuilds: Sequence[Rebuild], factor: float) -> None:
 
 
 def _print_summary(rebuilds: Sequence[Rebuild]) -> None:
-    from mxr.precompilation import upgrade_plan
+    from mxr.plans import upgrade_plan
 
     sums = upgrade_plan.summary(rebuilds)
     missing = sums[upgrade_plan.COMPILE] + sums[upgrade_plan.QUEUED] + sums[upgrade_plan.NOBODY]

@@ -20,8 +20,8 @@ from mxr.display.github import markdown
 from mxr.errors import CompileFailedError, NotCompiledError, NoWorkerError, TemporaryError
 from mxr.matrix import Cell
 from mxr.onnxfile import OnnxModel
-from mxr.precompilation import matrix_plan, reports
-from mxr.precompilation.run import (
+from mxr.plans import matrix_reports, matrix_survey
+from mxr.plans.matrix_run import (
     AVAILABLE,
     CANCELLED,
     COMPILED,
@@ -74,7 +74,7 @@ def cell(state: str, **more: Any) -> CellStatus:
 )
 def test_several_failures_have_one_exit_code(states: list[str], code: int | None) -> None:
     """5 before 8 before 75 before 4."""
-    problem = reports.verdict(MatrixStatus([cell(state) for state in states]))
+    problem = matrix_reports.verdict(MatrixStatus([cell(state) for state in states]))
     assert (problem.exit if problem else None) == code
 
 
@@ -84,7 +84,7 @@ def test_junit_is_xml_whatever_a_log_holds(message: str, line: str) -> None:
     failure = job_protocol.JobFailure(job_protocol.PERMANENT, message, "unsupported")
     bad = cell(FAILED, job=job("failed", failure=failure), problem=CompileFailedError(message, context={"log": [line]}))
     root = ElementTree.fromstring(
-        reports.junit(MatrixStatus([bad, cell(AVAILABLE), cell(QUEUED, job=job("queued"))]), FILE)
+        matrix_reports.junit(MatrixStatus([bad, cell(AVAILABLE), cell(QUEUED, job=job("queued"))]), FILE)
     )
     assert (root.get("tests"), root.get("failures"), root.get("skipped")) == ("3", "1", "1")
     assert root[0][0][0].tag == "failure" and root[0][0].get("line") == "4" and len(root[0][1]) == 0
@@ -95,15 +95,17 @@ def test_what_is_missing_says_what_to_do() -> None:
     file = Path("my matrix.yaml")
     matrix = MatrixStatus([cell(MISSING), cell(NO_WORKER, problem=NoWorkerError("No worker.", hint="Start one."))])
     remedy = "No artifact answers this request. Compile it: mxr precompile 'my matrix.yaml' --on-miss wait"
-    suite = ElementTree.fromstring(reports.junit(matrix, file))[0]
+    suite = ElementTree.fromstring(matrix_reports.junit(matrix, file))[0]
     assert [(case[0].get("message"), case[0].text) for case in suite] == [(remedy, None), ("No worker.", "Start one.")]
-    assert markdown(remedy) in reports.step_summary(matrix, file)
-    assert any(remedy in mark for mark in reports.marks(matrix, file))
+    assert markdown(remedy) in matrix_reports.step_summary(matrix, file)
+    assert any(remedy in mark for mark in matrix_reports.marks(matrix, file))
 
 
 def test_the_summary_is_a_table_whatever_a_message_holds() -> None:
     bad = cell(FAILED, problem=CompileFailedError("a | b\n<script> *c*"))
-    rows = [row for row in reports.step_summary(MatrixStatus([bad]), FILE).splitlines() if row.startswith("| a.onnx")]
+    rows = [
+        row for row in matrix_reports.step_summary(MatrixStatus([bad]), FILE).splitlines() if row.startswith("| a.onnx")
+    ]
     assert rows == ["| a.onnx ref/migraphx2.15 batch 1 fp32 python | 4 | failed | a \\| b \\<script\\> \\*c\\* |"]
 
 
@@ -155,13 +157,13 @@ def test_a_log_has_a_line_for_each_change(capsys: pytest.CaptureFixture[str]) ->
 def test_a_plan_counts_equal_requests_once() -> None:
     """Two cells with the same request are one compile. Cells without an estimate are counted separately, not as 0."""
     known = RequestStatus(able=True, estimate=90.0, estimate_from="one compile of this model for gfx908")
-    planned = matrix_plan.plan([wanted(), wanted(), wanted(2)], [known, known, RequestStatus(artifact="a")])
-    (lot,) = matrix_plan.workloads(planned)
+    planned = matrix_survey.plan([wanted(), wanted(), wanted(2)], [known, known, RequestStatus(artifact="a")])
+    (lot,) = matrix_survey.workloads(planned)
     assert (lot.open, lot.minutes, lot.unknown) == (2, 1.5, 0)
-    assert matrix_plan.verdict(planned) is None
-    nobody = matrix_plan.plan([wanted()], [RequestStatus()])
-    assert (matrix_plan.workloads(nobody)[0].unknown, nobody[0].state) == (1, "no worker")
-    found = matrix_plan.verdict(nobody)
+    assert matrix_survey.verdict(planned) is None
+    nobody = matrix_survey.plan([wanted()], [RequestStatus()])
+    assert (matrix_survey.workloads(nobody)[0].unknown, nobody[0].state) == (1, "no worker")
+    found = matrix_survey.verdict(nobody)
     assert found is not None and found.exit == 8
 
 
@@ -177,26 +179,26 @@ def test_a_plan_counts_equal_requests_once() -> None:
     ],
 )
 def test_the_state_of_a_planned_cell(standing: RequestStatus, state: str) -> None:
-    assert matrix_plan.PlannedCell(wanted(), standing).state == state
+    assert matrix_survey.PlannedCell(wanted(), standing).state == state
 
 
 def test_a_child_pipeline_is_yaml() -> None:
     """Names and commands are quoted for any path. Without anything to compile there is still one job."""
     import yaml
 
-    planned = matrix_plan.plan([wanted()], [RequestStatus(able=True)])
-    jobs = yaml.safe_load(matrix_plan.gitlab(planned, Path("a folder/it's.yaml")))
+    planned = matrix_survey.plan([wanted()], [RequestStatus(able=True)])
+    jobs = yaml.safe_load(matrix_survey.gitlab(planned, Path("a folder/it's.yaml")))
     (name,) = jobs
     assert name == "precompile ref/migraphx2.15"
     assert jobs[name]["script"][0].startswith("mxr precompile 'a folder/it'\"'\"'s.yaml' --target ref/migraphx2.15")
-    nothing = yaml.safe_load(matrix_plan.gitlab(matrix_plan.plan([wanted()], [RequestStatus(artifact="a")]), FILE))
+    nothing = yaml.safe_load(matrix_survey.gitlab(matrix_survey.plan([wanted()], [RequestStatus(artifact="a")]), FILE))
     assert list(nothing) == ["nothing to precompile"]
 
 
 def test_more_targets_than_github_allows_jobs() -> None:
     many = [wanted(rocm=f"7.{at}") for at in range(257)]
     with pytest.raises(Exception, match="257 targets"):
-        matrix_plan.github(matrix_plan.plan(many, [RequestStatus(able=True)] * 257))
+        matrix_survey.github(matrix_survey.plan(many, [RequestStatus(able=True)] * 257))
 
 
 @pytest.mark.parametrize(
@@ -231,7 +233,7 @@ def test_github_errors_are_annotated(
 def test_errors_keep_their_class() -> None:
     """An error that gets a line number keeps its class and exit code: a damaged model is still 65."""
     from mxr.errors import DamagedError
-    from mxr.precompilation.run import at_line
+    from mxr.plans.matrix_run import at_line
 
     found = at_line(DamagedError("no model", hint="get it again"), FILE, 3)
     assert (type(found), found.message, found.exit) == (DamagedError, "ci/matrix.yaml:3: no model", 65)

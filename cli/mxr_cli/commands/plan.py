@@ -15,7 +15,7 @@ from mxr_cli.options import Session, common, pipeline_environment
 from mxr_cli.output import ErrorFormat, echo, format_duration, note, print_error, print_json, print_table
 
 if TYPE_CHECKING:
-    from mxr.precompilation.matrix_plan import PlannedCell, TargetWorkload
+    from mxr.plans.matrix_survey import PlannedCell, TargetWorkload
 
 MAX_ROWS = 100
 """Cells that are listed without --json."""
@@ -96,23 +96,23 @@ def plan(
         return
     if matrix is None or upgrade["queue"]:
         raise UsageError("Give a matrix, or --from and --to.", hint="See mxr plan --help.")
-    from mxr.precompilation import matrix_plan
-    from mxr.precompilation.run import survey
+    from mxr.plans import matrix_survey
+    from mxr.plans.matrix_run import survey
 
     environment = pipeline_environment(env_from, allow_outside)
     with annotate_errors(environment):
         wanted = read_requests(session, matrix, environment, limit, targets, follow_links=follow_links)
-    planned = matrix_plan.plan(wanted, survey(session.client(), wanted))
+    planned = matrix_survey.plan(wanted, survey(session.client(), wanted))
     if output_format == "github":
-        print_json(matrix_plan.github(planned))
+        print_json(matrix_survey.github(planned))
         return
     if output_format == "gitlab":
-        for line in matrix_plan.gitlab(planned, matrix).splitlines():
+        for line in matrix_survey.gitlab(planned, matrix).splitlines():
             echo(line)
         return
-    error = matrix_plan.verdict(planned)
+    error = matrix_survey.verdict(planned)
     if output_format == "json" or session.as_json:
-        print_json(matrix_plan.plan_document(planned, matrix) | ({"error": error.to_json()} if error else {}))
+        print_json(matrix_survey.plan_document(planned, matrix) | ({"error": error.to_json()} if error else {}))
     else:
         _print_plan(planned, matrix)
     if error is not None:
@@ -137,12 +137,12 @@ def _plan_upgrade(
 
 
 def _print_plan(planned: Sequence[PlannedCell], matrix: Path) -> None:
-    from mxr.precompilation import matrix_plan
+    from mxr.plans import matrix_survey
 
-    workloads = matrix_plan.workloads(planned)
-    header = ("TARGET", *(state.upper() for state in matrix_plan.STATES), "COMPILE TIME")
+    workloads = matrix_survey.workloads(planned)
+    header = ("TARGET", *(state.upper() for state in matrix_survey.STATES), "COMPILE TIME")
     print_table([(each.target, *each.counts.values(), _compile_time(each)) for each in workloads], header)
-    missing = [each for each in planned if each.state != matrix_plan.AVAILABLE]
+    missing = [each for each in planned if each.state != matrix_survey.AVAILABLE]
     if missing:
         echo()
         rows = [_cells(each, matrix) for each in missing[:MAX_ROWS]]

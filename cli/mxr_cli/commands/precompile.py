@@ -17,7 +17,7 @@ from mxr_cli.options import PipelineEnvironment, Session, common, pipeline_envir
 from mxr_cli.output import ErrorFormat, echo, note, print_error, print_json, transfer_progress
 
 if TYPE_CHECKING:
-    from mxr.precompilation.run import CellRequest, MatrixStatus, MissPolicy
+    from mxr.plans.matrix_run import CellRequest, MatrixStatus, MissPolicy
 
 ACTIONS = ("fail", "ask", "wait")
 REDRAW_SECONDS = 1.0
@@ -93,7 +93,7 @@ def precompile(  # noqa: PLR0913 - a parameter for each option
 
 
 def _policy(text: str, retry: bool) -> MissPolicy:
-    from mxr.precompilation.run import MissPolicy
+    from mxr.plans.matrix_run import MissPolicy
 
     on_miss = OnMiss.parse(text, retry=retry)
     if on_miss.action not in ACTIONS:
@@ -104,7 +104,7 @@ def _policy(text: str, retry: bool) -> MissPolicy:
 
 def _survey(session: Session, wanted: tuple[CellRequest, ...], matrix: Path) -> MatrixStatus:
     """Ask the registry for the state of all cells."""
-    from mxr.precompilation.run import look
+    from mxr.plans.matrix_run import look
     from mxr_cli.matrix_progress import totals
 
     status = look(session.client(), wanted, matrix)
@@ -114,7 +114,7 @@ def _survey(session: Session, wanted: tuple[CellRequest, ...], matrix: Path) -> 
 
 def _compile(session: Session, status: MatrixStatus, policy: MissPolicy) -> None:
     """Submit the missing programs and show their progress. An interrupt does not cancel the jobs."""
-    from mxr.precompilation.run import follow, queue_missing
+    from mxr.plans.matrix_run import follow, queue_missing
     from mxr.workflows import compile as compile_workflow
     from mxr_cli.matrix_progress import MatrixDisplay
 
@@ -142,26 +142,26 @@ def _compile(session: Session, status: MatrixStatus, policy: MissPolicy) -> None
 
 def _write_reports(status: MatrixStatus, matrix: Path, junit: Path | None, environment: PipelineEnvironment) -> None:
     """Write the requested reports. Also called after an interrupt."""
-    from mxr.precompilation import reports
+    from mxr.plans import matrix_reports
     from mxr.util import disk
 
     if junit is not None:
         before = disk.refuse_other(junit, "a JUnit report", lambda head: b"<testsuite" in head)
-        disk.write_whole(junit, reports.junit(status, matrix), before=before)
+        disk.write_whole(junit, matrix_reports.junit(status, matrix), before=before)
     if environment.step_summary is not None:
         with disk.faults(environment.step_summary), environment.step_summary.open("a", encoding="utf-8") as stream:
-            stream.write(reports.step_summary(status, matrix))
-    for line in reports.marks(status, matrix) if environment.github else ():
+            stream.write(matrix_reports.step_summary(status, matrix))
+    for line in matrix_reports.marks(status, matrix) if environment.github else ():
         write_annotation(line)
 
 
 def _finish(session: Session, status: MatrixStatus, matrix: Path) -> None:
     """Print the result and exit with the code of the most severe failure."""
-    from mxr.precompilation import reports
+    from mxr.plans import matrix_reports
 
-    error = reports.verdict(status)
+    error = matrix_reports.verdict(status)
     if session.as_json:
-        print_json(reports.report_document(status, matrix) | ({"error": error.to_json()} if error else {}))
+        print_json(matrix_reports.report_document(status, matrix) | ({"error": error.to_json()} if error else {}))
     else:
         _print_result(status, matrix)
     if error is not None:

@@ -18,7 +18,7 @@ from mxr.errors import (
     TemporaryError,
 )
 
-from .run import CANCELLED, FAILED, LATER, MISSING, NO_WORKER, QUEUED, RUNNING, CellStatus, MatrixStatus
+from .matrix_run import CANCELLED, FAILED, LATER, MISSING, NO_WORKER, QUEUED, RUNNING, CellStatus, MatrixStatus
 
 MAX_ROWS = 200
 """Maximum number of rows in a step summary, whose size GitHub limits to 1 MiB."""

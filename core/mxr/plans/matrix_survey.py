@@ -15,7 +15,7 @@ from mxr.errors import Json, NoWorkerError, UsageError
 from mxr.protocol.surveys import RequestStatus
 from mxr.util.frozen import dataclass
 
-from .run import CellRequest
+from .matrix_run import CellRequest
 
 if TYPE_CHECKING:
     from mxr.matrix import Cell

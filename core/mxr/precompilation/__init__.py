@@ -1,1 +1,0 @@
-"""Precompilation of a whole matrix: plan it, run it, plan a toolchain upgrade, report the results."""

@@ -120,12 +120,17 @@ class PartialRequest:
         return (*found, *(f"inputs.{name}" for name, shape in self.inputs if shape is None or None in shape))
 
     @property
+    def has_target(self) -> bool:
+        """Whether it tells on what its programs run."""
+        return self.kind == "ref" or (self.kind is not None and self.arch is not None)
+
+    @property
     def fixed_digests(self) -> tuple[str, ...]:
         """The `Key.fixed_digest` of each key that the request can admit: for its arch, and for the generic family.
 
         Raises `UsageError` if the target is open.
         """
-        if self.kind is None or (self.kind == "gpu" and self.arch is None):
+        if not self.has_target:
             raise UsageError("The request has no arch.", hint="Add the arch, for example gfx908; or the kind ref.")
         shared = {name: getattr(self, name) for name in FIXED}
         if self.kind == "ref":

@@ -100,12 +100,12 @@ def build_locked_request(
     if recorded is not None and lock.entries_admitted(replace(partial, form=recorded)):
         partial = replace(partial, form=recorded)
     if options.exact or not partial.open_facts:
-        return builder.build_request(options, subject, host).with_form(partial.form)
+        return builder.settle(built, host).with_form(partial.form)
     entries = lock.entries_admitted(partial)
     if not entries:
         raise _not_locked_error(lock, partial)
     keys = {entry.request.key: entry for entry in entries}
-    rows = [options_of(partial, _choice(entry), options, subject) for entry in keys.values()]
+    rows = [options_of(replace(built, known=partial), _choice(entry)) for entry in keys.values()]
     if len(keys) > 1:
         chosen = [" ".join(map(shell_quoted, words)) for words in distinguishing(rows)]
         more = f"; and {len(keys) - MAX_CHOICES} more" if len(keys) > MAX_CHOICES else ""

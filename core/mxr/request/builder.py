@@ -90,8 +90,9 @@ class OptionArguments(TypedDict, total=False):
 class PreparedRequest:
     """What is known of a request.
 
-    `known`: the facts. `named`: the consumer, if somebody named one. `notes`: where the facts come from. `assumed`: the
-    facts that were taken from the only program that fits, by name; `command` states them and leaves nothing open.
+    `known`: the facts. `named`: the consumer, if somebody named one. `notes`: where the facts come from. `options`:
+    what options and defaults state. `assumed`: the facts that were taken from the only program that fits, by name;
+    `command` states them and leaves nothing open.
     `found`: the `LookupResult` for it, where the cache completed it because the registry could not be asked.
     """
 
@@ -99,6 +100,7 @@ class PreparedRequest:
     model: ModelReference
     named: Consumer | None = None
     notes: tuple[str, ...] = ()
+    options: RequestOptions = RequestOptions()
     assumed: Mapping[str, Any] = field(default_factory=dict)
     command: str = ""
     found: Any = None
@@ -141,18 +143,20 @@ def build_request(
 
     `sha256_of` hashes calibration data; a caller that builds many requests can pass a function with a cache.
     """
-    built = gather(options, subject, host, sha256_of)
-    missing = _missing(built.known, options, subject, host, toolchains)
+    return settle(gather(options, subject, host, sha256_of), host, toolchains)
+
+
+def settle(built: PreparedRequest, host: Host, toolchains: Toolchains | None = None) -> PreparedRequest:
+    """Return a gathered request with the flags of its consumer and all dims. Raises as `build_request` does."""
+    missing = _missing(built, host, toolchains)
     if missing is not None:
         raise missing
-    flags = choose_flags(options, built.consumer)
-    notes = built.notes
-    if built.named is None and None in (getattr(options, name) for name in flags):
+    flags, notes = choose_flags(built.options, built.consumer), built.notes
+    if built.named is None and None in (getattr(built.options, name) for name in flags):
         how = ", ".join(f"{name} {'on' if flag else 'off'}" for name, flag in flags.items())
         notes += (f"no {stated('consumer')} given, using {built.consumer.name} ({how})",)
-    inputs = subject.bind(options.batch, options.inputs)
-    known = replace(built.known, inputs=inputs, **flags)
-    return replace(built, known=known, notes=notes)
+    inputs = built.model.bind(built.options.batch, built.options.inputs)
+    return replace(built, known=replace(built.known, inputs=inputs, **flags), notes=notes)
 
 
 def gather(
@@ -196,7 +200,7 @@ def gather(
         f"{symbol} has several sizes: the dims of each input are taken by its name"
         for symbol in subject.differing_symbols(options.inputs)
     ]
-    return PreparedRequest(partial, subject, consumer, (*notes, *_doubts(options, partial)))
+    return PreparedRequest(partial, subject, consumer, (*notes, *_doubts(options, partial)), options)
 
 
 def _doubts(options: RequestOptions, partial: PartialRequest) -> Iterator[str]:
@@ -263,12 +267,13 @@ def fixed_facts(
     """Return the facts of a key that only options can state. `sha256_of` hashes calibration data."""
     return {
         "precision": target.parse_precision(options.precision) if options.precision else (),
-        "calibration": (sha256_of or _calibration_sha256)(options.calibration),
+        "calibration": (sha256_of or calibration_sha256)(options.calibration),
         **{name: tuple(getattr(options, name).items()) for name in ("env", "options")},
     }
 
 
-def _calibration_sha256(path: Path | None) -> str | None:
+def calibration_sha256(path: Path | None) -> str | None:
+    """Return the sha256 of calibration data; None without any."""
     if path is None:
         return None
     from .calibration import sha256
@@ -404,10 +409,9 @@ def _hardware(options: RequestOptions, arch: GfxArch | None, own: HostTarget | N
     return Hardware(base, vendor=options.vendor or (own.vendor if own else vendor), **found)
 
 
-def _missing(
-    partial: PartialRequest, options: RequestOptions, subject: ModelReference, host: Host, toolchains: Toolchains | None
-) -> UsageError | None:
+def _missing(built: PreparedRequest, host: Host, toolchains: Toolchains | None) -> UsageError | None:
     """Return one error that names all that a request lacks, None if it is complete."""
+    partial = built.known
     problems, words, flags = [], [], []
     if partial.arch is None and partial.kind != "ref":
         problems.append(_no_arch(host))
@@ -419,7 +423,7 @@ def _missing(
         words.append(f"the version of {_version_names(partial, versions)}")
         flags += [(name, _examples(partial.vendor)[name]) for name in versions]
     try:
-        subject.bind(options.batch, options.inputs)
+        built.model.bind(built.options.batch, built.options.inputs)
     except UsageError as unbound:
         problems.append(unbound)
         words.append("all dims of the inputs")

@@ -8,20 +8,17 @@ from typing import Any
 from mxr.artifact.attributes import COUNTS, option_values
 from mxr.artifact.candidates import Choice
 from mxr.artifact.key import Key
-from mxr.artifact.partial import PartialRequest
 from mxr.artifact.target import FEATURES, show_dims
 from mxr.errors import UsageError
 from mxr.facts import FACTS, command_words
 
-from .builder import FLAGS, RequestOptions
-from .model import ModelReference
+from .builder import FLAGS, PreparedRequest, RequestOptions
 
 
-def options_of(
-    partial: PartialRequest, choice: Choice, options: RequestOptions, subject: ModelReference
-) -> dict[str, tuple[str, ...]]:
+def options_of(built: PreparedRequest, choice: Choice) -> dict[str, tuple[str, ...]]:
     """Return the options that state each open fact of a request as this choice has it, in the order of a command."""
-    opened, values = set(partial.open_facts), option_values(choice.key, choice)
+    partial, values = built.known, option_values(choice.key, choice)
+    opened = set(partial.open_facts)
 
     def words(*names: str) -> tuple[str, ...]:
         rows = (row for name in names for row in command_words(name, values.get(name)))
@@ -35,7 +32,7 @@ def options_of(
     opened |= {name for name in COUNTS if getattr(partial.constraints, name) is None}
     found |= {name: words(name) for name in (*COUNTS, "rocm", "migraphx") if name in opened and values.get(name)}
     if any(name.startswith("inputs.") for name in opened):
-        found["inputs"] = _dims(partial, choice.key, options, subject)
+        found["inputs"] = _dims(built, choice.key)
     flags = [name for name in FLAGS if name in opened]
     if flags and choice.consumer is not None:
         found["consumer"] = command_words("consumer", choice.consumer)[0]
@@ -51,13 +48,13 @@ def distinguishing(rows: Sequence[dict[str, tuple[str, ...]]]) -> list[tuple[str
     return [tuple(word for name in differing for word in row.get(name, ())) for row in rows]
 
 
-def _dims(partial: PartialRequest, key: Key, options: RequestOptions, subject: ModelReference) -> tuple[str, ...]:
+def _dims(built: PreparedRequest, key: Key) -> tuple[str, ...]:
     """`--batch N` where it binds all open dims as the key has them, else each open input."""
-    found = dict(key.inputs)
+    found, partial, options = dict(key.inputs), built.known, built.options
     for name, shape in partial.inputs:
         if options.batch is None and shape and shape[0] is None and isinstance(batch := found[name][0], int):
             try:
-                if tuple(sorted(subject.bind(batch, options.inputs))) == key.inputs:
+                if tuple(sorted(built.model.bind(batch, options.inputs))) == key.inputs:
                     return ("--batch", str(batch))
             except UsageError:
                 break

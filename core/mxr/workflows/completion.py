@@ -23,9 +23,8 @@ from mxr.display.text import counted, shell_quoted
 from mxr.errors import DamagedError, MxrError, NoSuchArtifactError, TemporaryError, UnreachableError, UsageError
 from mxr.facts import BY_NAME, FACTS, FLAG, NAMES, SHAPES, stated
 from mxr.protocol.artifacts import Candidates
-from mxr.request.builder import PreparedRequest, RequestOptions
+from mxr.request.builder import PreparedRequest
 from mxr.request.choices import distinguishing, options_of, request_words
-from mxr.request.model import ModelReference
 
 from . import fetch as fetch_workflow
 from .fetch import Connect, LookupResult, what_cache_lacks
@@ -37,27 +36,21 @@ REPEATED = tuple(fact.flag for fact in FACTS if fact.kind in (NAMES, SHAPES))
 """Options that a command can have several times."""
 
 
-def complete_request(
-    built: PreparedRequest,
-    options: RequestOptions,
-    subject: ModelReference,
-    cache: Cache,
-    connect: Connect | None,
-) -> PreparedRequest:
+def complete_request(built: PreparedRequest, cache: Cache, connect: Connect | None) -> PreparedRequest:
     """Complete a request by the only program that it can mean. Without `connect` (offline), the cache decides.
 
     Raises `UsageError` if there are several, `NoSuchArtifactError` if there is none, `UnreachableError` if the registry
     is away and the cache has none either.
     """
-    listed, records, problem = _list_candidates(built.known, cache, connect, subject, options)
+    listed, records, problem = _list_candidates(built, cache, connect)
     if listed.total > 1:
-        raise _several_error(built.known, options, subject, listed)
+        raise _several_error(built, listed)
     choice = listed.candidates[0]
     request = choice.request(built.known)
     opened = set(built.known.open_facts)
     assumed = {name: value for name, value in facts_of(choice).items() if name in opened and value is not None}
-    words = options_of(built.known, choice, options, subject)
-    command = _command(options, subject, [word for row in words.values() for word in row])
+    words = options_of(built, choice)
+    command = _command(built, [word for row in words.values() for word in row])
     asked = replace(built, known=PartialRequest.of(request), assumed=assumed, command=command)
     if choice.id not in records:
         return asked
@@ -68,9 +61,10 @@ def complete_request(
 
 
 def _list_candidates(
-    partial: PartialRequest, cache: Cache, connect: Connect | None, subject: ModelReference, options: RequestOptions
+    built: PreparedRequest, cache: Cache, connect: Connect | None
 ) -> tuple[Candidates, dict[str, CachedArtifact], MxrError | None]:
     """Return the candidates; where the cache has them, also its records and why the registry could not be asked."""
+    partial = built.known
     if connect is None:
         records = {each.artifact.id: each for each in _cached_programs(partial, cache)}
         listed = _cached_candidates(partial, records)
@@ -86,7 +80,7 @@ def _list_candidates(
         cache.note_registry(client.identity)
     except NoSuchArtifactError as miss:
         cache.store_completion(partial, None)
-        raise _with_compile_command(miss, partial, options, subject) from None
+        raise _with_compile_command(miss, built) from None
     except (UnreachableError, TemporaryError) as problem:
         return *_completed_before(partial, cache, problem), problem
     if not found.candidates or any(not partial.admits(each.key) for each in found.candidates):
@@ -134,10 +128,8 @@ def _cached_candidates(partial: PartialRequest, records: Mapping[str, CachedArti
     return Candidates(tuple(found[:MAX_LISTED]), len(found), varies=varying(found)) if found else None
 
 
-def _several_error(
-    partial: PartialRequest, options: RequestOptions, subject: ModelReference, listed: Candidates
-) -> UsageError:
-    rows = [options_of(partial, each, options, subject) for each in listed.candidates]
+def _several_error(built: PreparedRequest, listed: Candidates) -> UsageError:
+    rows = [options_of(built, each) for each in listed.candidates]
     chosen = [_quoted(words) for words in distinguishing(rows)]
     hint = "Add the options of one of them."
     if listed.more or listed.total > len(rows):
@@ -165,28 +157,21 @@ def _option(fact: str) -> str:
     return BY_NAME["arch" if fact in FEATURES else "consumer" if flags else fact].flag
 
 
-def _with_compile_command(
-    miss: NoSuchArtifactError, partial: PartialRequest, options: RequestOptions, subject: ModelReference
-) -> NoSuchArtifactError:
+def _with_compile_command(miss: NoSuchArtifactError, built: PreparedRequest) -> NoSuchArtifactError:
     """Return the miss with the command that compiles the program, with the newest toolchain that has workers."""
     said = miss.context.get("toolchains")
     toolchains = [each for each in said if isinstance(each, Mapping)] if isinstance(said, list) else []
     if "serve" in miss.context:
         return miss
-    if not toolchains or subject.path is None:
-        hint = (
-            "No live worker can compile it. Compile it with MIGraphX, and publish it: "
-            f"`{_push_command(partial, options, subject)}`."
-        )
+    if not toolchains or built.model.path is None:
+        hint = f"No live worker can compile it. Compile it with MIGraphX, and publish it: `{_push_command(built)}`."
     else:
-        hint = f"Have a worker compile it: `{_compile_command(partial, options, subject, toolchains[0])}`."
+        hint = f"Have a worker compile it: `{_compile_command(built, toolchains[0])}`."
     return NoSuchArtifactError(miss.message, hint=hint, context=miss.context)
 
 
-def _compile_command(
-    partial: PartialRequest, options: RequestOptions, subject: ModelReference, toolchain: Mapping[str, object]
-) -> str:
-    opened = set(partial.open_facts)
+def _compile_command(built: PreparedRequest, toolchain: Mapping[str, object]) -> str:
+    opened = set(built.known.open_facts)
     words = [
         word
         for name in ("rocm", "migraphx")
@@ -195,12 +180,13 @@ def _compile_command(
     ]
     words += ["--batch", "N"] if any(name.startswith("inputs.") for name in opened) else []
     words += ["--for", "CONSUMER"] if {"offload_copy", "fast_math"} & opened else []
-    return _command(options, subject, [*words, "--on-miss", "wait"])
+    return _command(built, [*words, "--on-miss", "wait"])
 
 
-def _push_command(partial: PartialRequest, options: RequestOptions, subject: ModelReference) -> str:
+def _push_command(built: PreparedRequest) -> str:
     """The command that publishes a program for the request. What the file tells need not be stated."""
-    words = ["mxr", "push", "FILE.mxr", "--model", str(subject.path or subject.model)]
+    partial, options, model = built.known, built.options, built.model
+    words = ["mxr", "push", "FILE.mxr", "--model", str(model.path or model.model)]
     if partial.kind == "ref":
         words += ["--kind", "ref"]
     else:
@@ -211,9 +197,9 @@ def _push_command(partial: PartialRequest, options: RequestOptions, subject: Mod
     return _quoted(words)
 
 
-def _command(options: RequestOptions, subject: ModelReference, words: Sequence[str]) -> str:
-    rows = [word for row in request_words(options) if row[0] not in words or row[0] in REPEATED for word in row]
-    return _quoted(["mxr", "fetch", str(subject.path or subject.model), *rows, *words])
+def _command(built: PreparedRequest, words: Sequence[str]) -> str:
+    rows = [word for row in request_words(built.options) if row[0] not in words or row[0] in REPEATED for word in row]
+    return _quoted(["mxr", "fetch", str(built.model.path or built.model.model), *rows, *words])
 
 
 def _quoted(words: Sequence[str]) -> str:

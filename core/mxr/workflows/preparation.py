@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 from mxr.artifact.request_defaults import NO_DEFAULTS, RequestDefaults
@@ -40,25 +41,15 @@ def prepare(
     fact. Raises `UsageError` for a missing fact, with the toolchains for which the registry has programs; and as
     `completion.complete_request` does.
     """
-    subject = model
     if isinstance(model, str):
-        subject = models.find_model(model, cache, connect, follow_links=options.follow_links)
-    assert isinstance(subject, ModelReference)
-    defaults = all_defaults(options, subject, host, defaults, cache, connect)
-    options, notes = apply_defaults(options, defaults, subject, host)
-    if takes_open and not options.exact:
-        built = builder.gather(options, subject, host)
-        known, records = built.known, built.named is not None and built.named.records
-        if known.open_facts and not records and (known.kind == "ref" or known.arch is not None):
-            from .completion import complete_request
+        model = models.find_model(model, cache, connect, follow_links=options.follow_links)
+    built = _gather(options, model, cache, connect, host, defaults)
+    records = built.named is not None and built.named.records
+    if takes_open and not (options.exact or records) and built.known.open_facts and built.known.has_target:
+        from .completion import complete_request
 
-            built = replace(built, notes=(*notes, *built.notes))
-            return complete_request(built, options, subject, cache, connect)
-    asked = _ask(options, subject, host, connect)
-    return replace(asked, notes=(*notes, *asked.notes))
+        return complete_request(built, cache, connect)
 
-
-def _ask(options: RequestOptions, subject: ModelReference, host: Host, connect: Connect | None) -> PreparedRequest:
     def toolchains(identity: str, arch: str | None) -> list[str]:
         try:
             found = connect().artifacts(model=identity, arch=arch, limit=1000).items if connect else ()
@@ -70,30 +61,34 @@ def _ask(options: RequestOptions, subject: ModelReference, host: Host, connect: 
             for rocm, migraphx in rows
         )
 
-    return builder.build_request(options, subject, host, toolchains)
+    return builder.settle(built, host, toolchains)
 
 
-def all_defaults(
+def _gather(
     options: RequestOptions,
-    subject: ModelReference,
-    host: Host,
-    configured: RequestDefaults,
+    model: ModelReference,
     cache: Cache,
     connect: Connect | None,
-) -> RequestDefaults:
-    """Return the configured defaults and, if they leave a fact of the request open, those of the registry's namespace.
+    host: Host,
+    configured: RequestDefaults,
+) -> PreparedRequest:
+    """Gather a request from all sources: options, host, configured defaults, and those of the registry's namespace.
 
-    Also if another release of ROCm could serve: a namespace can allow it.
-
-    Raises `UsageError` for contradictions.
+    The namespace is asked where the others leave a fact open, or where another release of ROCm could serve: it can
+    allow that.
     """
-    completed, _ = apply_defaults(options, configured, subject, host)
-    partial = builder.gather(completed, subject, host, lambda _: None).known
-    if partial.kind != "ref" and partial.arch is None:
-        return configured
-    if not partial.open_facts and not may_allow_rocm(completed, host):
-        return configured
-    return configured.over(find_namespace_defaults(cache, connect))
+    sha256_of = functools.cache(builder.calibration_sha256)
+
+    def gathered(defaults: RequestDefaults) -> PreparedRequest:
+        stated, notes = apply_defaults(options, defaults, model, host)
+        built = builder.gather(stated, model, host, sha256_of)
+        return replace(built, notes=(*notes, *built.notes))
+
+    built = gathered(configured)
+    if not built.known.has_target or not (built.known.open_facts or may_allow_rocm(built.options, host)):
+        return built
+    found = find_namespace_defaults(cache, connect)
+    return built if found == NO_DEFAULTS else gathered(configured.over(found))
 
 
 def find_namespace_defaults(cache: Cache, connect: Connect | None) -> RequestDefaults:

@@ -23,9 +23,9 @@ KEY = Key(model=MODEL, kind="gpu", arch="gfx908", rocm="7.2", migraphx="2.15", i
 
 
 def words(choice: Choice, options: RequestOptions, subject: ModelReference = FIXED) -> str:
-    partial = gather(options, subject, Host()).known
-    assert partial.admits(choice.key)
-    rows = options_of(partial, choice, options, subject)
+    built = gather(options, subject, Host())
+    assert built.known.admits(choice.key)
+    rows = options_of(built, choice)
     return " ".join(word for row in rows.values() for word in row)
 
 
@@ -62,9 +62,9 @@ def test_dims_are_a_batch_where_that_says_all() -> None:
 
 def test_rows_show_what_differs() -> None:
     options = RequestOptions(arch="gfx908", consumer="python")
-    partial = gather(options, FIXED, Host()).known
+    built = gather(options, FIXED, Host())
     keys = [
         replace(KEY, migraphx=version, inputs=(("x", (size, 3)),)) for version in ("2.14", "2.15") for size in (1, 4)
     ]
-    rows = distinguishing([options_of(partial, Choice(key), options, FIXED) for key in keys])
+    rows = distinguishing([options_of(built, Choice(key)) for key in keys])
     assert rows[0] == ("--migraphx", "2.14", "--batch", "1") and len(set(rows)) == 4

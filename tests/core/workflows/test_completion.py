@@ -30,7 +30,7 @@ OPTIONS = RequestOptions(arch="gfx908", batch=8)
 def completed(cache: Cache, reply: Any) -> PreparedRequest:
     built = gather(OPTIONS, SUBJECT, Host())
     with lying_registry(reply) as client:
-        return complete_request(built, OPTIONS, SUBJECT, cache, lambda: client)
+        return complete_request(built, cache, lambda: client)
 
 
 def listed(*keys: Key, **more: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def model_filter(session: Session, text: str, *, follow_links: bool) -> dict[str
     if is_identity(text):
         return {"model": complete_identity(text, session.cache(), session.client)}
     if "/" in text or Path(text).exists():
-        return {"model": find_model(text, session.cache(), session.client, follow_links=follow_links).model}
+        return {"model": find_model(text, session.cache(), session.client, follow_links=follow_links).identity}
     return {"name": text}
 
 

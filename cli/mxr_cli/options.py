@@ -73,12 +73,12 @@ class Session:
         return of_settings(self.settings).over(project.defaults)
 
     def default_batches(
-        self, options: RequestOptions, defaults: RequestDefaults, subject: ModelReference
+        self, options: RequestOptions, defaults: RequestDefaults, model: ModelReference
     ) -> tuple[int, ...]:
         """Several batch sizes that the defaults set and the model takes, named in a note; else none."""
         from mxr.request.defaults import default_batches
 
-        found = default_batches(options, defaults, subject)
+        found = default_batches(options, defaults, model)
         if found:
             self.say_once([f"batch {','.join(map(str, found))} ({defaults.sources['batch']})"])
         return found

@@ -27,5 +27,5 @@ def identity(session: Session, model: str, *, follow_links: bool) -> None:
     if is_identity(model):
         found = complete_identity(model, cache, session.client)
     else:
-        found = find_model(model, cache, None, follow_links=follow_links).model
+        found = find_model(model, cache, None, follow_links=follow_links).identity
     print_json({"model": found}) if session.as_json else echo(found)

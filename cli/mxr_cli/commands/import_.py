@@ -90,9 +90,9 @@ def _publish_ort_cache(session: Session, folder: Path, model: str, options: Requ
     from mxr.install.ort_cache import publish_recording
     from mxr.request import model as models
 
-    subject = models.find_model(model, session.cache(), session.client, follow_links=options.follow_links)
+    known = models.find_model(model, session.cache(), session.client, follow_links=options.follow_links)
     progress = transfer_progress("recording")
-    artifact = publish_recording(folder, options, subject, ort.as_mapping(), session.client(), progress)
+    artifact = publish_recording(folder, options, known, ort.as_mapping(), session.client(), progress)
     files = [file.name for file in artifact.manifest.files] if artifact.manifest else []
     if session.as_json:
         print_json({"id": artifact.id, "digest": artifact.digest, "key": artifact.key.to_json(), "files": files})

@@ -33,8 +33,8 @@ def key(session: Session, options: RequestOptions, model: str, as_request: bool)
         print_json(asked.request.to_json())
         return
     if session.as_json:
-        print_json({"model": asked.model.model, "digest": request_key.digest, **asked.request.to_json()})
+        print_json({"model": asked.model.identity, "digest": request_key.digest, **asked.request.to_json()})
         return
-    echo(f"model   {asked.model.model}")
+    echo(f"model   {asked.model.identity}")
     echo(f"digest  {request_key.digest}")
     echo(f"key     {request_key.canonical}")

@@ -177,10 +177,10 @@ def _requests(
             yield from _matrix_requests(session, task, Path(model), follow_links=options.follow_links)
             continue
         defaults = session.defaults(model)
-        subject = models.find_model(model, cache, session.client, follow_links=options.follow_links)
-        for batch in batches or session.default_batches(options, defaults, subject) or (options.batch,):
+        known = models.find_model(model, cache, session.client, follow_links=options.follow_links)
+        for batch in batches or session.default_batches(options, defaults, known) or (options.batch,):
             each = replace(options, batch=batch)
-            asked = prepare(each, subject, cache, session.client, session.host(each), defaults=defaults)
+            asked = prepare(each, known, cache, session.client, session.host(each), defaults=defaults)
             yield model, asked
 
 

@@ -99,14 +99,14 @@ def _publish(
     from mxr.workflows.push import push as publish
 
     description = describe_file(file).to_json()
-    subject = models.find_model(model, session.cache(), session.client, follow_links=options.follow_links)
+    known = models.find_model(model, session.cache(), session.client, follow_links=options.follow_links)
     if not intent.also_for:
-        refuse_recorded_for_another(folder, file, subject, session.cache().memo)
-    labels = label(options, subject, description)
+        refuse_recorded_for_another(folder, file, known, session.cache().memo)
+    labels = label(options, known, description)
     provenance: dict[str, Any] = {"tool": "mxr push"} | ({"warnings": list(labels.warnings)} if labels.warnings else {})
     progress = transfer_progress("pushing")
     doubts: list[str] = []
-    artifact = publish(file, subject, labels, session.client(), provenance, progress, intent, doubts.append)
+    artifact = publish(file, known, labels, session.client(), provenance, progress, intent, doubts.append)
     return artifact, list(dict.fromkeys([*labels.warnings, *doubts, *(artifact.description or {}).get("warnings", ())]))
 
 

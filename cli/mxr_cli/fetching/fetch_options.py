@@ -78,5 +78,5 @@ def with_defaults(session: Session, options: FetchOptions) -> FetchOptions:
     from mxr.request import model as models
 
     request, connect = options.request, session.connect(offline=options.offline)
-    subject = models.find_model(model, session.cache(), connect, follow_links=request.follow_links)
-    return replace(options, batches=session.default_batches(request, defaults, subject))
+    known = models.find_model(model, session.cache(), connect, follow_links=request.follow_links)
+    return replace(options, batches=session.default_batches(request, defaults, known))

@@ -140,20 +140,20 @@ def _place_plain(
 
 def _plan_entry(session: Session, options: FetchOptions, entry: LockEntry, base: Path) -> PlannedProgram:
     """The program of an entry. It has an output where its consumer has a layout of several files."""
-    consumer, model = consumers.find_consumer(entry.consumer), entry.request.key.model
+    consumer, identity = consumers.find_consumer(entry.consumer), entry.request.key.model
     if options.output is None or consumer.name_file is not None:
-        asked = PreparedRequest.of(entry.request, ModelReference.of_identity(model), consumer)
+        asked = PreparedRequest.of(entry.request, ModelReference.of_identity(identity), consumer)
         return PlannedProgram(asked, pinned=(entry,))
     from mxr.install.installer import installer_for
 
     path, connect = base / entry.model, session.connect(offline=options.offline)
-    name = str(path) if path.is_file() else model
-    subject = models.find_model(name, session.cache(), connect, follow_links=options.request.follow_links)
+    name = str(path) if path.is_file() else identity
+    model = models.find_model(name, session.cache(), connect, follow_links=options.request.follow_links)
     output = options.destination(entry.request.key)
     assert output is not None
     recorded = installer_for(consumer).options_in(entry.request.key) or {}
     output = replace(output, consumer_options={**output.consumer_options, **recorded})
-    return PlannedProgram(PreparedRequest.of(entry.request, subject, consumer), output, pinned=(entry,))
+    return PlannedProgram(PreparedRequest.of(entry.request, model, consumer), output, pinned=(entry,))
 
 
 def _place_layouts(

@@ -198,4 +198,4 @@ def _deliver_set(
         listing = str(placed.listing)
         for batch, path in placed.files.items():
             rows[batch]["path"] = str(path)
-    return {"set": listing, "model": plan[0].asked.model.model, "entries": [rows[batch] for batch in sorted(rows)]}
+    return {"set": listing, "model": plan[0].asked.model.identity, "entries": [rows[batch] for batch in sorted(rows)]}

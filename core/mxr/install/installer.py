@@ -75,9 +75,9 @@ class Installer:
         del options, connect
         return asked
 
-    def locked_form(self, subject: ModelReference, name: str | None, options: Mapping[str, str]) -> str | None:
+    def locked_form(self, model: ModelReference, name: str | None, options: Mapping[str, str]) -> str | None:
         """The form of the recorded artifacts that a lock can have for this model; None if there are none."""
-        del subject, name, options
+        del model, name, options
         return None
 
     def options_in(self, key: Key) -> Mapping[str, str] | None:

@@ -73,19 +73,19 @@ def refuse_another_model(
             )
 
 
-def refuse_recorded_for_another(folder: Path, program: Path, subject: ModelReference, memo: StatMemo) -> None:
+def refuse_recorded_for_another(folder: Path, program: Path, model: ModelReference, memo: StatMemo) -> None:
     """Raise `MismatchError` if mxr placed these bytes at `program`, in `folder` or below, for another model."""
     slot = placed_slot(folder, program, {})
-    recorded = slot.subject.model if slot else subject.model
-    if slot is None or recorded == subject.model:
+    recorded = slot.subject.model if slot else model.identity
+    if slot is None or recorded == model.identity:
         return
     with disk.faults(program, "read"):
         sha256 = sha256_memoised(program, memo)
     if any(entry.sha256 == sha256 for entry in slot.files):
         raise MismatchError(
-            f"mxr placed {program.name} as the program of {recorded[:19]}, and {subject.stem} is {subject.model[:19]}.",
+            f"mxr placed {program.name} as the program of {recorded[:19]}, and {model.stem} is {model.identity[:19]}.",
             hint="Compile the model that lies there now. If these bytes are right for both, add --also-for.",
-            context={"differences": [Difference("model", subject.model, recorded).to_json()]},
+            context={"differences": [Difference("model", model.identity, recorded).to_json()]},
         )
 
 

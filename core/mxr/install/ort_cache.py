@@ -126,18 +126,18 @@ class OrtInstaller(Installer):
             return asked
         if needed is None:
             return asked
-        model = shell_quoted(asked.model.path or asked.model.model)
+        model = shell_quoted(asked.model.path or asked.model.identity)
         raise NoSuchArtifactError(
             f"The files of ONNX Runtime for {model} are not recorded: {needed.reason}.",
             hint=f"Have a worker record them: `mxr fetch {model} --on-miss wait -o FOLDER/` with the same options.",
             context={"unrecorded": recorded.request.key.form},
         )
 
-    def locked_form(self, subject: ModelReference, name: str | None, options: Mapping[str, str]) -> str | None:
+    def locked_form(self, model: ModelReference, name: str | None, options: Mapping[str, str]) -> str | None:
         """The form of the set that was recorded for this model and this ONNX Runtime; None if the latter is unknown."""
         session = OrtSessionOptions.read(options)
         try:
-            return form_of(session.contract(), _file_name(subject, session, name), session.level)
+            return form_of(session.contract(), _file_name(model, session, name), session.level)
         except UsageError:
             return None
 
@@ -178,7 +178,7 @@ class OrtInstaller(Installer):
 
 
 def publish_recording(
-    folder: Path, options: RequestOptions, subject: ModelReference, ort: Mapping[str, str], client: Client, watch: Watch
+    folder: Path, options: RequestOptions, model: ModelReference, ort: Mapping[str, str], client: Client, watch: Watch
 ) -> artifact_protocol.Artifact:
     """Publish the files that ONNX Runtime's provider wrote to `folder` for this model, as one artifact.
 
@@ -189,16 +189,16 @@ def publish_recording(
     ort_options = OrtSessionOptions.read(ort)
     contract = ort_options.contract()
     paths = _files(folder, options)
-    form = form_of(contract, _file_name(subject, ort_options, None), ort_options.level)
-    key, attributes = _label(paths, replace(options, consumer="ort"), subject, form)
+    form = form_of(contract, _file_name(model, ort_options, None), ort_options.level)
+    key, attributes = _label(paths, replace(options, consumer="ort"), model, form)
     files = tuple(cut(path, path.name) for path in paths)
     progress = watch(sum(file.size for file in files))
     wanted = artifact_protocol.Publish(
         key=key,
         manifest=Manifest(files),
         attributes=attributes,
-        provenance={"tool": "mxr import --ort-cache", "onnxruntime": contract.version or "", "file": subject.stem},
-        model=subject.claim(),
+        provenance={"tool": "mxr import --ort-cache", "onnxruntime": contract.version or "", "file": model.stem},
+        model=model.claim(),
     )
 
     def send() -> None:
@@ -238,7 +238,7 @@ def _files(folder: Path, options: RequestOptions) -> list[Path]:
     return fits
 
 
-def _label(paths: list[Path], options: RequestOptions, subject: ModelReference, form: str) -> tuple[Key, Attributes]:
+def _label(paths: list[Path], options: RequestOptions, model: ModelReference, form: str) -> tuple[Key, Attributes]:
     """Key and attributes of a set.
 
     The inputs are those of the model. The inputs of one file are no guide: a partition's are values inside the graph.
@@ -247,7 +247,7 @@ def _label(paths: list[Path], options: RequestOptions, subject: ModelReference, 
 
     descriptions = [describe_file(path).to_json() for path in paths]
     first = {**descriptions[0], "inputs": {}, "outputs": []}
-    found = label(options, subject, first)
+    found = label(options, model, first)
     key = replace(found.key, form=form)
     for each in descriptions:
         refuse_contradictions(key, found.attributes, each)
@@ -341,8 +341,8 @@ def _record(name: str, sha: str, contract: Contract) -> str:
     )
 
 
-def _file_name(subject: ModelReference, options: OrtSessionOptions, name: str | None) -> str | None:
+def _file_name(model: ModelReference, options: OrtSessionOptions, name: str | None) -> str | None:
     """The file name under which the model is opened; None for a session from bytes."""
-    if options.from_bytes or subject.path is None:
+    if options.from_bytes or model.path is None:
         return None
-    return f"{name}{subject.path.suffix}" if name else subject.path.name
+    return f"{name}{model.path.suffix}" if name else model.path.name

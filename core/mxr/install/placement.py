@@ -46,9 +46,9 @@ class Destination:
     name: str | None = None
     consumer_options: Mapping[str, str] = field(default_factory=dict)
 
-    def stem(self, subject: ModelReference) -> str:
+    def stem(self, model: ModelReference) -> str:
         """The name of the model in the folder."""
-        return self.name or subject.stem
+        return self.name or model.stem
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def plan_layout(
         raise UsageError(f"This artifact has several files, which {consumer.name} cannot use.", hint="Omit -o.")
     onnx = asked.model.onnx
     if consumer.needs_model and asked.model.path is None:
-        onnx = _onnx_from_registry(asked.model.model, cache, connect)
+        onnx = _onnx_from_registry(asked.model.identity, cache, connect)
     delivery = Delivery(
         stem=output.stem(asked.model),
         key=asked.request.key,

@@ -76,12 +76,12 @@ def place_set(
     """Place a complete set in the folder `output`, all or none.
 
     Files are reflinks or copies of those in the cache, or hard links with `link`. `name` replaces the name of the
-    model. Files that mxr did not place for the same consumer and subject are replaced only with `force`. Raises
+    model. Files that mxr did not place for the same consumer and target are replaced only with `force`. Raises
     `UsageError`, `WouldOverwriteError`, or a disk fault.
     """
-    folder, subject = Path(output), next(iter(wanted.values())).model
+    folder, model = Path(output), next(iter(wanted.values())).model
     check_output(output)
-    names = file_names(wanted, name or subject.stem)
+    names = file_names(wanted, name or model.stem)
     place_files(
         folder,
         {
@@ -89,24 +89,24 @@ def place_set(
             for batch, each in fetched.items()
         },
         cache,
-        documents={LIST: _listing(fetched, names, subject)},
-        check_documents=lambda: _check_list(folder / LIST, subject, force=force),
+        documents={LIST: _listing(fetched, names, model)},
+        check_documents=lambda: _check_list(folder / LIST, model, force=force),
         link=link,
         force=force,
-        model_files=subject.files,
+        model_files=model.files,
     )
     return PlacedSet(folder, folder / LIST, {batch: folder / names[batch] for batch in fetched})
 
 
-def _check_list(path: Path, subject: ModelReference, *, force: bool) -> None:
+def _check_list(path: Path, model: ModelReference, *, force: bool) -> None:
     """Raise `WouldOverwriteError` if the list may not be replaced."""
     if force:
         overwriting.refuse_forced(path)
     else:
-        _refuse_other_list(path, subject)
+        _refuse_other_list(path, model)
 
 
-def _refuse_other_list(path: Path, subject: ModelReference) -> None:
+def _refuse_other_list(path: Path, model: ModelReference) -> None:
     """Raise `WouldOverwriteError` if the list is not that of a set of the same model."""
     import json
 
@@ -115,12 +115,12 @@ def _refuse_other_list(path: Path, subject: ModelReference) -> None:
             return
         try:
             plain = path.is_file() and not path.is_symlink()
-            model = json.loads(path.read_bytes())["model"] if plain else "(not a plain file)"
+            there = json.loads(path.read_bytes())["model"] if plain else "(not a plain file)"
         except (ValueError, LookupError, TypeError, RecursionError):
-            model = "(not a list of a set)"
-    if model != subject.model:
+            there = "(not a list of a set)"
+    if there != model.identity:
         raise WouldOverwriteError(
-            f"{path} exists and belongs to something else: {str(model)[:60]}. Nothing was written.",
+            f"{path} exists and belongs to something else: {str(there)[:60]}. Nothing was written.",
             hint=f"Move it away, give another folder, or replace it with {stated('force')}.",
         )
 
@@ -133,7 +133,7 @@ def check_output(output: str | os.PathLike[str]) -> None:
         raise UsageError(f"{output} is a file, but several programs need a folder.", hint="Give -o FOLDER/.")
 
 
-def _listing(fetched: Mapping[int, Fetched], names: Mapping[int, str], subject: ModelReference) -> bytes:
+def _listing(fetched: Mapping[int, Fetched], names: Mapping[int, str], model: ModelReference) -> bytes:
     import json
 
     rows = {
@@ -146,5 +146,5 @@ def _listing(fetched: Mapping[int, Fetched], names: Mapping[int, str], subject: 
         }
         for batch, each in sorted(fetched.items())
     }
-    document: dict[str, Any] = {"version": VERSION, "model": subject.model, "batches": rows}
+    document: dict[str, Any] = {"version": VERSION, "model": model.identity, "batches": rows}
     return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()

@@ -51,7 +51,7 @@ def check_entries(
 
     @functools.cache
     def identify(path: Path) -> str:
-        return models.find_model(str(path), cache, None, follow_links=follow_links).model
+        return models.find_model(str(path), cache, None, follow_links=follow_links).identity
 
     for entry in lock.entries:
         yield _check(entry, base, identify, client)

@@ -55,22 +55,22 @@ def pin_request(asked: PreparedRequest, client: Client, base: Path) -> LockEntry
 
     Raises `NoSuchArtifactError` with the nearest artifacts, and `UsageError` for a name that is not UTF-8.
     """
-    request, subject = asked.request, asked.model
+    request, model = asked.request, asked.model
     artifact = fetch_workflow.resolve(request, client).artifact
     if artifact.digest != request.key.digest:
         # The lock names what is there: the program of the generic family, or of another release.
         request = replace(request, key=artifact.key)
-    model = subject.model
-    if subject.path is not None:
-        model = Path(os.path.relpath(subject.path.absolute(), base.absolute())).as_posix()
+    name = model.identity
+    if model.path is not None:
+        name = Path(os.path.relpath(model.path.absolute(), base.absolute())).as_posix()
         try:
-            model.encode()
+            name.encode()
         except UnicodeEncodeError:
             raise UsageError(
-                f"The name {model} is not UTF-8, so that no lock can hold it.",
-                hint=f"Rename the model, or lock it by its identity: `mxr lock {subject.model}`.",
+                f"The name {name} is not UTF-8, so that no lock can hold it.",
+                hint=f"Rename the model, or lock it by its identity: `mxr lock {model.identity}`.",
             ) from None
-    return LockEntry(model, asked.consumer.name, request, artifact.id, artifact.sha256)
+    return LockEntry(name, asked.consumer.name, request, artifact.id, artifact.sha256)
 
 
 def entries_for(lock: LockFile, request: Request) -> tuple[LockEntry, ...]:
@@ -86,7 +86,7 @@ def entries_for(lock: LockFile, request: Request) -> tuple[LockEntry, ...]:
 
 
 def build_locked_request(
-    lock: LockFile, options: RequestOptions, subject: ModelReference, host: Host, recorded: str | None = None
+    lock: LockFile, options: RequestOptions, model: ModelReference, host: Host, recorded: str | None = None
 ) -> PreparedRequest:
     """Build a request from options and host, completed by the only entry of the lock that has all of their facts.
 
@@ -95,7 +95,7 @@ def build_locked_request(
     Raises `MismatchError` if there is none, and `UsageError` with the options that choose if there are several. An
     exact request leaves nothing open.
     """
-    built = builder.gather(options, subject, host)
+    built = builder.gather(options, model, host)
     partial = built.known
     if recorded is not None and lock.entries_admitted(replace(partial, form=recorded)):
         partial = replace(partial, form=recorded)
@@ -119,7 +119,7 @@ def build_locked_request(
     consumer = built.named or consumers.find_consumer(entry.consumer)
     note = f"taken from the only entry of the lock that fits: {taken}"
     known = PartialRequest.of(partial.completed(entry.request.key))
-    return PreparedRequest(known, subject, consumer, (*built.notes, note))
+    return PreparedRequest(known, model, consumer, (*built.notes, note))
 
 
 def _choice(entry: LockEntry) -> Choice:

@@ -133,7 +133,7 @@ Toolchains = Callable[[str, str | None], list[str]]
 
 def build_request(
     options: RequestOptions,
-    subject: ModelReference,
+    model: ModelReference,
     host: Host,
     toolchains: Toolchains | None = None,
     sha256_of: Callable[[Path | None], str | None] | None = None,
@@ -143,7 +143,7 @@ def build_request(
 
     `sha256_of` hashes calibration data; a caller that builds many requests can pass a function with a cache.
     """
-    return settle(gather(options, subject, host, sha256_of), host, toolchains)
+    return settle(gather(options, model, host, sha256_of), host, toolchains)
 
 
 def settle(built: PreparedRequest, host: Host, toolchains: Toolchains | None = None) -> PreparedRequest:
@@ -161,7 +161,7 @@ def settle(built: PreparedRequest, host: Host, toolchains: Toolchains | None = N
 
 def gather(
     options: RequestOptions,
-    subject: ModelReference,
+    model: ModelReference,
     host: Host,
     sha256_of: Callable[[Path | None], str | None] | None = None,
 ) -> PreparedRequest:
@@ -187,8 +187,8 @@ def gather(
     )
     where: dict[str, Any] = {name: getattr(hardware, name) or None for name in ("kind", "vendor", "arch")}
     partial = PartialRequest(
-        model=subject.model,
-        inputs=subject.bind_known(options.batch, options.inputs),
+        model=model.identity,
+        inputs=model.bind_known(options.batch, options.inputs),
         **where,
         migraphx=migraphx,
         rocm=rocm,
@@ -198,9 +198,9 @@ def gather(
     )
     notes += [
         f"{symbol} has several sizes: the dims of each input are taken by its name"
-        for symbol in subject.differing_symbols(options.inputs)
+        for symbol in model.differing_symbols(options.inputs)
     ]
-    return PreparedRequest(partial, subject, consumer, (*notes, *_doubts(options, partial)), options)
+    return PreparedRequest(partial, model, consumer, (*notes, *_doubts(options, partial)), options)
 
 
 def _doubts(options: RequestOptions, partial: PartialRequest) -> Iterator[str]:

@@ -51,7 +51,7 @@ def of_project(model: str | None, settings: Settings) -> ProjectDefaults:
 
 
 def apply_defaults(
-    options: RequestOptions, defaults: RequestDefaults, subject: ModelReference, host: Host
+    options: RequestOptions, defaults: RequestDefaults, model: ModelReference, host: Host
 ) -> tuple[RequestOptions, tuple[str, ...]]:
     """Return the options with the defaults for what they and the host leave open, and notes about what was used.
 
@@ -67,12 +67,12 @@ def apply_defaults(
     if defaults.allow is not None and may_allow_rocm(found, host):
         found, used = replace(found, allow=(*found.allow, defaults.allow)), {**used, "allow": defaults.allow}
     only = _only_batch(found.consumer)
-    if only is not None and options.batch is None and _takes_batch(found, subject, only):
+    if only is not None and options.batch is None and _takes_batch(found, model, only):
         found = replace(found, batch=only)
         overridden = (*overridden, f"batch {only}, the only one that {found.consumer} loads")
-    if found.batch is None and len(defaults.batch) == 1 and _takes_batch(found, subject, defaults.batch[0]):
+    if found.batch is None and len(defaults.batch) == 1 and _takes_batch(found, model, defaults.batch[0]):
         found, used = replace(found, batch=defaults.batch[0]), {**used, "batch": str(defaults.batch[0])}
-    inputs = _default_inputs(found, defaults, subject)
+    inputs = _default_inputs(found, defaults, model)
     if inputs:
         found = replace(found, inputs=(*found.inputs, *inputs))
         used |= {f"inputs.{name}": show_dims(shape) for name, shape in inputs}
@@ -87,14 +87,14 @@ def may_allow_rocm(options: RequestOptions, host: Host) -> bool:
     return bool(other_releases(vendor, ".".join(_minor(known.rocm or ""))))
 
 
-def default_batches(options: RequestOptions, defaults: RequestDefaults, subject: ModelReference) -> tuple[int, ...]:
+def default_batches(options: RequestOptions, defaults: RequestDefaults, model: ModelReference) -> tuple[int, ...]:
     """Return the batch sizes of the defaults where there are several that the model takes; else none."""
     only = _only_batch(options.consumer or defaults.consumer)
     if options.batch is not None or len(defaults.batch) < 2 or only is not None:
         return ()
-    inputs = _default_inputs(replace(options, batch=defaults.batch[0]), defaults, subject)
+    inputs = _default_inputs(replace(options, batch=defaults.batch[0]), defaults, model)
     options = replace(options, inputs=(*options.inputs, *inputs))
-    return defaults.batch if _takes_batch(options, subject, defaults.batch[0]) else ()
+    return defaults.batch if _takes_batch(options, model, defaults.batch[0]) else ()
 
 
 def _with_toolchain(
@@ -134,18 +134,18 @@ def _only_batch(consumer: str | None) -> int | None:
     return found.batch if found else None
 
 
-def _takes_batch(options: RequestOptions, subject: ModelReference, batch: int) -> bool:
+def _takes_batch(options: RequestOptions, model: ModelReference, batch: int) -> bool:
     """Whether the batch size settles dims that the options leave open."""
     try:
-        return subject.bind_known(batch, options.inputs) != subject.bind_known(None, options.inputs)
+        return model.bind_known(batch, options.inputs) != model.bind_known(None, options.inputs)
     except UsageError:
         return False
 
 
-def _default_inputs(options: RequestOptions, defaults: RequestDefaults, subject: ModelReference) -> Inputs:
+def _default_inputs(options: RequestOptions, defaults: RequestDefaults, model: ModelReference) -> Inputs:
     """The dims of inputs that the options leave open. Without a batch size, an input with `N` stays open."""
     given = {name for name, _ in options.inputs}
-    own = {each.name for each in subject.onnx.inputs}
+    own = {each.name for each in model.onnx.inputs}
     found: list[tuple[str, Shape]] = []
     for name, dims in defaults.inputs.items():
         shape = tuple(options.batch if dim is None else dim for dim in dims)
@@ -153,10 +153,10 @@ def _default_inputs(options: RequestOptions, defaults: RequestDefaults, subject:
             continue
         chosen = (name, tuple(dim for dim in shape if dim is not None))
         try:
-            subject.bind_known(options.batch, (*options.inputs, *found, chosen))
+            model.bind_known(options.batch, (*options.inputs, *found, chosen))
         except UsageError as problem:
             # What contradicts the model without any default is said where the request is made.
-            subject.bind_known(options.batch, options.inputs)
+            model.bind_known(options.batch, options.inputs)
             raise UsageError(
                 f"{defaults.sources[f'inputs.{name}']}: inputs.{name}: {problem.message}",
                 hint=f"Correct it, or give {stated('inputs', f'{name}=DIMS')}.",

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModelReference:
-    """A model: its hash, the declarations in its ONNX file and, if the file is on this host, its paths."""
+    """A model: its identity, the declarations in its ONNX file and, if the file is on this host, its paths."""
 
-    model: str
+    identity: str
     onnx: OnnxModel
     path: Path | None = None
     external: tuple[tuple[str, Path], ...] = ()
@@ -42,7 +42,7 @@ class ModelReference:
     @property
     def stem(self) -> str:
         """The base name for programs of this model: the stem of the ONNX file, or the first digits of the hash."""
-        return self.path.stem if self.path else self.model.removeprefix(MODEL_PREFIX)[:16]
+        return self.path.stem if self.path else self.identity.removeprefix(MODEL_PREFIX)[:16]
 
     def bind_known(self, batch: int | None, inputs: Inputs) -> OpenInputs:
         """Return the shapes of all inputs as far as they are known.
@@ -78,7 +78,7 @@ class ModelReference:
         from mxr.protocol import artifacts as artifact_protocol
 
         name = _name(self.path or Path())
-        return artifact_protocol.RegisterModel(name, onnx, manifest, self._inputs(), self.model)
+        return artifact_protocol.RegisterModel(name, onnx, manifest, self._inputs(), self.identity)
 
     def _inputs(self) -> tuple[ModelInput, ...]:
         return tuple(ModelInput(each.name, each.elem_type, each.dims) for each in self.onnx.inputs)

@@ -44,7 +44,7 @@ class CompileOrder:
     """A compile request, with the files that the registry can need for it: the model and its calibration data."""
 
     ask: job_protocol.CompileRequest
-    subject: ModelReference
+    model: ModelReference
     calibration: Path | None = None
 
 
@@ -71,7 +71,7 @@ def request_compile(client: Client, wanted: CompileOrder, watch: Watch) -> job_p
     that do not fit.
     """
     if wanted.calibration is not None:
-        calibration.check_calibration(wanted.calibration, wanted.subject.onnx.inputs, wanted.ask.request.key.inputs)
+        calibration.check_calibration(wanted.calibration, wanted.model.onnx.inputs, wanted.ask.request.key.inputs)
     # The model and the calibration data can both be missing: each is uploaded at most once.
     for last in (False, False, True):
         try:
@@ -85,9 +85,9 @@ def request_compile(client: Client, wanted: CompileOrder, watch: Watch) -> job_p
 def _upload_missing(client: Client, wanted: CompileOrder, missing: MxrError, watch: Watch) -> bool:
     """Upload what a request lacked. Returns false when this host does not have it either."""
     if isinstance(missing, NoSuchModelError):
-        if wanted.subject.path is None:
+        if wanted.model.path is None:
             return False
-        upload_model(client, wanted.subject, watch)
+        upload_model(client, wanted.model, watch)
     else:
         if wanted.calibration is None:
             return False
@@ -96,24 +96,24 @@ def _upload_missing(client: Client, wanted: CompileOrder, missing: MxrError, wat
     return True
 
 
-def upload_model(client: Client, subject: ModelReference, watch: Watch) -> artifact_protocol.Model:
+def upload_model(client: Client, model: ModelReference, watch: Watch) -> artifact_protocol.Model:
     """Upload the blobs of a model that the registry lacks, and register the model with its manifest.
 
     Raises `DamagedError` when the file is no longer the requested model.
     """
-    assert subject.path is not None
-    sources = {ONNX: subject.path}
-    for location, path in subject.external:
+    assert model.path is not None
+    sources = {ONNX: model.path}
+    for location, path in model.external:
         sources[location] = path
-    if sources[ONNX] != subject.path:
+    if sources[ONNX] != model.path:
         raise DamagedError(
-            f"{subject.path} has an external-data file named {ONNX}. mxr reserves this name for the model itself.",
+            f"{model.path} has an external-data file named {ONNX}. mxr reserves this name for the model itself.",
             hint="Save the model again with its external data under another name.",
         )
     files = {name: _split(path, name) for name, path in sources.items()}
     for name, path in sources.items():
         _upload(client, path, files[name], watch)
-    statement = subject.registration(Manifest(tuple(files.values())), ONNX)
+    statement = model.registration(Manifest(tuple(files.values())), ONNX)
     return retry(until(OUTAGE), lambda: client.register_model(statement))
 
 

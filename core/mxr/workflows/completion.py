@@ -186,7 +186,7 @@ def _compile_command(built: PreparedRequest, toolchain: Mapping[str, object]) ->
 def _push_command(built: PreparedRequest) -> str:
     """The command that publishes a program for the request. What the file tells need not be stated."""
     partial, options, model = built.known, built.options, built.model
-    words = ["mxr", "push", "FILE.mxr", "--model", str(model.path or model.model)]
+    words = ["mxr", "push", "FILE.mxr", "--model", str(model.path or model.identity)]
     if partial.kind == "ref":
         words += ["--kind", "ref"]
     else:
@@ -199,7 +199,7 @@ def _push_command(built: PreparedRequest) -> str:
 
 def _command(built: PreparedRequest, words: Sequence[str]) -> str:
     rows = [word for row in request_words(built.options) if row[0] not in words or row[0] in REPEATED for word in row]
-    return _quoted(["mxr", "fetch", str(built.model.path or built.model.model), *rows, *words])
+    return _quoted(["mxr", "fetch", str(built.model.path or built.model.identity), *rows, *words])
 
 
 def _quoted(words: Sequence[str]) -> str:

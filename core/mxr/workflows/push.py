@@ -46,13 +46,13 @@ class PublicationLabel:
     warnings: tuple[str, ...] = ()
 
 
-def label(options: RequestOptions, subject: ModelReference, description: Mapping[str, Any]) -> PublicationLabel:
+def label(options: RequestOptions, model: ModelReference, description: Mapping[str, Any]) -> PublicationLabel:
     """Return the label of a program: facts from its file, and the options for everything else.
 
     `description` is the JSON form of `mxr.describe_file`. Raises `UsageError` listing all facts that neither gives, and
     `MismatchError` listing each field in which the file contradicts the options.
     """
-    onnx = _refuse_unpublishable(subject, description)
+    onnx = _refuse_unpublishable(model, description)
     kind = options.kind or _only(description.get("targets")) or "gpu"
     arch = _labelled_arch(options, description)
     flags = _flags(options, description, kind)
@@ -63,13 +63,13 @@ def label(options: RequestOptions, subject: ModelReference, description: Mapping
     versions, patches = _versions(options, description, migraphx, vendor)
     gpu = kind == "gpu"
     key = Key(
-        model=subject.model,
+        model=model.identity,
         kind=kind,
         vendor=vendor if gpu else None,
         arch=arch.base if arch and gpu else None,
         migraphx=versions[0],
         rocm=versions[1] if gpu else None,
-        inputs=_inputs(options, subject, description),
+        inputs=_inputs(options, model, description),
         **flags,
         **fixed_facts(options),
     )
@@ -109,7 +109,7 @@ def _attributes(
     return Attributes(migraphx_patch=patches[0], tuning=options.tuning or "default", **more)
 
 
-def _refuse_unpublishable(subject: ModelReference, description: Mapping[str, Any]) -> OnnxModel:
+def _refuse_unpublishable(model: ModelReference, description: Mapping[str, Any]) -> OnnxModel:
     """Return the model with what its weights tell.
 
     Raises `MismatchError` for a program that is not compiled, has code for several archs, or was compiled from another
@@ -122,9 +122,9 @@ def _refuse_unpublishable(subject: ModelReference, description: Mapping[str, Any
             context={"differences": [Difference("compiled", True, False).to_json()]},
         )
     _reject_mixed_archs(description)
-    onnx = read_model(subject.path, weight_dims=True) if subject.path else subject.onnx
+    onnx = read_model(model.path, weight_dims=True) if model.path else model.onnx
     if foreign := model_evidence.of_program(onnx, description):
-        raise _not_compiled_from(subject, foreign)
+        raise _not_compiled_from(model, foreign)
     return onnx
 
 
@@ -148,8 +148,8 @@ def contradicted(differences: tuple[Difference, ...]) -> MismatchError:
     )
 
 
-def _not_compiled_from(subject: ModelReference, differences: tuple[Difference, ...]) -> MismatchError:
-    name = subject.path.name if subject.path else subject.model[:19]
+def _not_compiled_from(model: ModelReference, differences: tuple[Difference, ...]) -> MismatchError:
+    name = model.path.name if model.path else model.identity[:19]
     return MismatchError(
         f"This program was not compiled from {name}: {'; '.join(map(_against_model, differences[:3]))}.",
         hint="Push it with the model that it was compiled from. `mxr inspect FILE --model MODEL` compares them.",
@@ -181,7 +181,7 @@ def cut(path: Path, name: str) -> File:
 
 def push(
     path: Path,
-    subject: ModelReference,
+    model: ModelReference,
     found: PublicationLabel,
     client: Client,
     provenance: Mapping[str, Any],
@@ -195,7 +195,7 @@ def push(
     `UnreachableError`, and `MismatchError`, `ConflictError` or `NotAllowedError` as the registry answers.
     """
     file = cut(path, "model.mxr")
-    if doubt := other_weights(file, found.key, subject):
+    if doubt := other_weights(file, found.key, model):
         warn(doubt)
         provenance = {**provenance, "warnings": [*provenance.get("warnings", ()), doubt]}
     publication = artifact_protocol.Publish(
@@ -203,7 +203,7 @@ def push(
         manifest=Manifest((file,)),
         attributes=found.attributes,
         provenance={"file": path.name, **provenance},
-        model=subject.claim(),
+        model=model.claim(),
         intent=intent or artifact_protocol.PublicationIntent(),
     )
     return transfer.upload_and_publish(
@@ -211,21 +211,21 @@ def push(
     )
 
 
-def other_weights(file: File, key: Key, subject: ModelReference) -> str:
+def other_weights(file: File, key: Key, model: ModelReference) -> str:
     """Return a sentence if a program has weights as large as those of the model, and none of them; else nothing.
 
     It is a doubt and no proof: MIGraphX folds constants into weights, and changes their layouts. But it rarely changes
     all of them in fp32, while a model that was replaced by a newer one of the same graph has none left.
     """
-    if key.precision or subject.path is None:
+    if key.precision or model.path is None:
         return ""
     sizes = {blob.size for blob in file.blobs if blob.size >= LEAST_WEIGHT}
-    with disk.faults(subject.path, "read"):
-        weights = weight_digests(subject.path, dict(subject.external), sizes) if sizes else []
+    with disk.faults(model.path, "read"):
+        weights = weight_digests(model.path, dict(model.external), sizes) if sizes else []
     if len(weights) < LEAST_WEIGHTS or {blob.sha256 for blob in file.blobs}.intersection(weights):
         return ""
     return (
-        f"the program holds none of the {len(weights)} weights of {subject.path.name} for which it has one of the same "
+        f"the program holds none of the {len(weights)} weights of {model.path.name} for which it has one of the same "
         "size: check that it was compiled from this model, and not from an older one of the same graph"
     )
 
@@ -325,14 +325,14 @@ def _missing_hardware(description: Mapping[str, Any], arch: GfxArch | None) -> l
     return [(" and ".join(unknown), stated("arch", arch.base + "".join(f":{name}+" for name in unknown)) + " (or -)")]
 
 
-def _inputs(options: RequestOptions, subject: ModelReference, description: Mapping[str, Any]) -> Inputs:
+def _inputs(options: RequestOptions, model: ModelReference, description: Mapping[str, Any]) -> Inputs:
     """Return the inputs in the options, else those in the parameters of the file.
 
     Raises `UsageError` where the file does not determine a dim of the model.
     """
     if options.batch is not None or options.inputs:
-        return subject.bind(options.batch, options.inputs)
-    return subject.bind(None, model_evidence.inputs_of_program(subject.onnx, description))
+        return model.bind(options.batch, options.inputs)
+    return model.bind(None, model_evidence.inputs_of_program(model.onnx, description))
 
 
 def _patch(options: RequestOptions, description: Mapping[str, Any], short: str, *, zeros: bool) -> str | None:

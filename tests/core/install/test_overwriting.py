@@ -377,7 +377,7 @@ def test_a_set_replaces_neither_another_set_nor_strangers(
         held(cache, b"program")
         made = delivery(Path("/"), key, b"program")
         fetched = {8: Fetched(cache.file_path(made.program), "cache", Answer(made.artifact, Match()))}
-        subject = replace(model, model=key.model)
+        subject = replace(model, identity=key.model)
         variant_set.place_set(
             fetched, {8: PreparedRequest.of(Request(key), subject, PYTHON)}, str(folder), cache, force=force
         )

@@ -49,7 +49,7 @@ def test_all_digits_need_nobody(cache: Cache) -> None:
 def test_a_prefix_of_one_model(cache: Cache, prefix: str) -> None:
     assert complete_identity(prefix, cache, None) == complete_identity(prefix, cache, registry(FAR)) == ONE
     assert complete_identity(FAR[:19], cache, registry(FAR)) == FAR
-    assert find_model(prefix, cache, None).model == ONE
+    assert find_model(prefix, cache, None).identity == ONE
 
 
 def test_a_prefix_of_several_models_is_refused(cache: Cache) -> None:

@@ -95,7 +95,7 @@ def test_a_compile_request_survives_an_outage(quick: list[float]) -> None:
                 raise found
             return found
 
-    wanted: Any = SimpleNamespace(ask=None, subject=None, calibration=None)
+    wanted: Any = SimpleNamespace(ask=None, model=None, calibration=None)
     client: Any = Restarting()
     assert compile_workflow.request_compile(client, wanted, unwatched).state == "queued"
     assert len(quick) == 2

@@ -28,7 +28,6 @@ from .routes import (
     api_page,
     artifacts,
     blobs,
-    defaults,
     health,
     job_logs,
     jobs,
@@ -59,7 +58,7 @@ log = logging.getLogger("mxr_registry")
 
 # What fleets call most comes first, and fixed paths come before those with an id in their place.
 MODULES = (
-    *(health, resolve, defaults, artifacts, locks, uses, blobs, models, pipelines, jobs, job_logs, workers, queue),
+    *(health, resolve, artifacts, locks, uses, blobs, models, pipelines, jobs, job_logs, workers, queue),
     *(metrics_routes, tokens, api_page),
 )
 ROUTERS = (resolve.direct_router, *(module.router for module in MODULES))

@@ -1,7 +1,7 @@
 """Which token a client sends, and to whom.
 
 A configured token (`Settings.token`, or the content of `Settings.token_file`) goes to the registry that it was
-configured for. The registry of this very user on this host needs none (`registry_socket`).
+configured for. The registry of this very user on this host needs none (`addresses`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mxr.errors import UnauthenticatedError, UsageError
 from mxr.settings import Settings
 from mxr.settings.tokens import check_token, read_stored
 
-from .plain_http import is_loopback_url, refuse_plain
+from .addresses import is_loopback_url, refuse_plain
 
 Header = Mapping[str, str]
 

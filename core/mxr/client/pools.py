@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mxr.errors import UsageError
 
-from .redirects import PLAIN
-from .reply_limits import shut_down_after
+from .replies import PLAIN, shut_down_after
 
 if TYPE_CHECKING:
     import socket

@@ -33,14 +33,21 @@ from mxr.settings import Settings
 from mxr.util import codec
 from mxr.util.hashing import CHUNK
 
+from .addresses import RegistrySocket, is_loopback_url
 from .credentials import Credentials
 from .hints import command_hint
-from .plain_http import is_loopback_url
 from .pools import new_pool
-from .proxy_replies import proxy_error
-from .redirects import PLAIN, RedirectHost, returned_connection
-from .registry_socket import RegistrySocket
-from .reply_limits import MAX_ERROR, MAX_REPLY, MAX_VALUES, MIN_RATE, shut_down_after
+from .replies import (
+    MAX_ERROR,
+    MAX_REPLY,
+    MAX_VALUES,
+    MIN_RATE,
+    PLAIN,
+    RedirectHost,
+    proxy_error,
+    returned_connection,
+    shut_down_after,
+)
 from .retry import REQUEST, RetryPolicy, retry
 
 if TYPE_CHECKING:

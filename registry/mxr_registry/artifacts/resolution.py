@@ -202,6 +202,12 @@ def find_compiled(session: Session, namespace: str, request: Request) -> tuple[C
     return choose_row(_rows(session, namespace, wanted), wanted, default_serve(session), compiles=True)
 
 
+def find_compiled_id(session: Session, namespace: str, request: Request) -> str | None:
+    """Return the id of the artifact that `find_compiled` finds. Raises as it does."""
+    chosen = find_compiled(session, namespace, request)
+    return chosen[0].id if chosen else None
+
+
 def choose_row(
     rows: Sequence[Row], wanted: ResolveRequest, default: str, *, compiles: bool = False
 ) -> tuple[Candidate, Match] | None:

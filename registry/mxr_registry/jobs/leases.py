@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,17 +16,18 @@ from sqlalchemy import bindparam, func, or_, select
 
 from mxr.artifact.attributes import Request
 from mxr.artifact.key import Key
+from mxr.errors import UsageError
 from mxr.protocol import capabilities
 from mxr.protocol import jobs as job_protocol
-from mxr.util import codec
-from mxr.util.codec import canonical, encode
+from mxr.util.codec import canonical, decode, encode
+from mxr_registry.artifacts import resolution
 from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.job_tables import JobRow
 from mxr_registry.database.session import Database, Row, Session, now
 from mxr_registry.database.tables import ModelRow
 
-from . import availability, failures, lease_endings, logs, tracking, transitions, workers
+from . import failures, lease_endings, logs, tracking, transitions, workers
 from .live_capabilities import LiveCapabilities
 
 PAGES = (20, 200, 2_000)
@@ -93,7 +95,7 @@ def begin(db: Database, namespace: str, wanted: job_protocol.Claim) -> ClaimFilt
 
 
 def _request(row: Row) -> Request:
-    return Request(codec.decode(Key, json.loads(row.key_json), "key"), lanes.constraints_of(row.constraints_json))
+    return Request(decode(Key, json.loads(row.key_json), "key"), lanes.constraints_of(row.constraints_json))
 
 
 def claim(db: Database, rules: JobRules, claims: ClaimFilter, *, waiting: bool = False) -> str | None:
@@ -196,7 +198,10 @@ def _page_sizes() -> Iterator[int]:
 def _take(session: Session, rules: JobRules, worker: Row, row: Row) -> str | None:
     """Lease a queued job to this worker, or close the job if there is nothing to compile."""
     request = _request(row)
-    artifact = availability.artifact_for(session, row.namespace, request)
+    artifact = None
+    # Where artifacts differ in a feature that the job leaves open, none of them answers it.
+    with suppress(UsageError):
+        artifact = resolution.find_compiled_id(session, row.namespace, request)
     if artifact is not None:
         done = lease_endings.CLOSED | {"state": job_protocol.DONE, "artifact": artifact}
         transitions.change(session, row.seq, JobRow.state == job_protocol.QUEUED, **done)

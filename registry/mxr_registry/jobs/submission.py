@@ -30,7 +30,7 @@ from mxr.errors import ConflictError, NoSuchBlobError, NoSuchModelError, Tempora
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
 from mxr_registry.access.caller import Caller
-from mxr_registry.artifacts import blobs, catalog
+from mxr_registry.artifacts import blobs, catalog, resolution
 from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.job_tables import OPEN as OPEN_JOBS
@@ -39,7 +39,7 @@ from mxr_registry.database.session import Database, Row, Session, now
 from mxr_registry.database.tables import ModelRow
 from mxr_registry.storage.store import Store
 
-from . import askers, availability, failures, lease_endings, tracking, transitions, workers
+from . import askers, failures, lease_endings, tracking, transitions, workers
 from .live_capabilities import LiveCapabilities
 
 ATTEMPTS = 3
@@ -114,7 +114,7 @@ def _prepare(store: Store, caller: Caller, wanted: job_protocol.CompileRequest) 
 
 def _without_change(session: Session, rules: JobRules, namespace: str, submission: _Submission) -> str | None:
     """The reply if it needs no write, else None."""
-    artifact = availability.artifact_of(session, namespace, submission.request)
+    artifact = resolution.find_compiled_id(session, namespace, submission.request)
     if artifact is not None:
         made = _job_that_made(session, namespace, submission, artifact)
         if made is not None and not askers.waits(session, made.seq, submission.principal):
@@ -130,7 +130,7 @@ def _without_change(session: Session, rules: JobRules, namespace: str, submissio
 
 
 def _decide(session: Session, rules: JobRules, namespace: str, submission: _Submission) -> str:
-    artifact = availability.artifact_of(session, namespace, submission.request)
+    artifact = resolution.find_compiled_id(session, namespace, submission.request)
     if artifact is not None:
         made = _job_that_made(session, namespace, submission, artifact)
         if made is not None:

@@ -1,4 +1,4 @@
-"""Routes that resolve a request to an artifact, and list the requests that found none."""
+"""Routes that resolve a request to an artifact, list the requests that found none, and tell request defaults."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from mxr.artifact.attributes import Request as ArtifactRequest
 from mxr.artifact.partial import PartialRequest
 from mxr.errors import TooLargeError
 from mxr.protocol import artifacts as artifact_protocol
+from mxr.util import codec
 from mxr_registry.access.caller import Caller
-from mxr_registry.artifacts import candidates, misses, resolution
+from mxr_registry.artifacts import candidates, misses, namespaces, resolution
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.paging import MAX_ROWS
 from mxr_registry.jobs.live_capabilities import LiveCapabilities
@@ -103,3 +104,16 @@ def list_misses(
     """Each request with its count, its first and last time, and the nearest artifacts at the last time."""
     with services.db.reading() as session:
         return reply(misses.list_misses(session, caller.namespace, after, limit))
+
+
+@router.get(
+    "/v1/defaults",
+    summary="Show the request defaults of the namespace",
+    **operation("get_defaults", {200: Success("The defaults.", artifact_protocol.NamespaceDefaults)}),
+)
+def show_defaults(services: ServicesDep, caller: CallerDep) -> Response:
+    """What a request of this namespace has where neither its options nor the host tell. Null: there is no default."""
+    with services.db.reading() as session:
+        return reply(
+            codec.canonical(artifact_protocol.message_document(namespaces.defaults_of(session, caller.namespace)))
+        )

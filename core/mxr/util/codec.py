@@ -38,6 +38,7 @@ class JsonForm(NamedTuple):
 
     `hint`: the type of the JSON value, as for `decode`. `read` returns the value, given the JSON value and its path;
     `write` is its inverse. A dataclass also has `json_needed`: the fields that JSON must have, whatever their default.
+    Its unknown fields are never ignored.
     """
 
     hint: Any
@@ -129,6 +130,8 @@ def _union(kinds: tuple[Any, ...], value: object, where: str, lenient: bool) -> 
 def _dataclass(kind: Any, value: object, where: str, lenient: bool) -> object:
     hints, needed = shape_of(kind)
     forms: Mapping[str, JsonForm] = getattr(kind, "json_forms", {})
+    # A fact that is dropped would make a key that means another program.
+    lenient = lenient and not forms
     found = {}
     for name, each in fields(value, where):
         if name not in hints:
@@ -177,6 +180,8 @@ def join(where: str, name: str) -> str:
 
 def encode(value: object) -> Any:
     """Return the JSON form of a value that consists of dataclasses, mappings, sequences and scalars."""
+    if value is None or type(value) in (str, int, float, bool):
+        return value
     if hasattr(value, "to_json"):
         return value.to_json()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -13,6 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import GPU, MODEL, OTHER_MODEL, SHA, key_parts, keys
 
+from mxr.artifact.attributes import Request
 from mxr.artifact.key import KEY_VERSION, Difference, Key
 from mxr.artifact.target import DynamicDim
 from mxr.errors import UsageError
@@ -271,6 +272,13 @@ def test_a_missing_field_is_named(name: str) -> None:
     document = {field: value for field, value in GPU.to_json().items() if field != name}
     with pytest.raises(UsageError, match="arch" if name == "arch" else "ROCm" if name == "rocm" else rf"key\.{name}"):
         codec.decode(Key, document, "key")
+
+
+def test_a_fact_that_is_not_understood_is_never_dropped() -> None:
+    """A lenient reader passes over new fields of a reply. Without one of its facts, a key means another program."""
+    newer = {"key": GPU.to_json() | {"sparsity": "2:4"}, "constraints": {}}
+    with pytest.raises(UsageError, match=r"key\.sparsity: unknown field"):
+        codec.decode(Request, newer, lenient=True)
 
 
 def test_a_key_is_frozen() -> None:

@@ -57,7 +57,7 @@ WARM = {
     "mxr.plans": "plan",
     "mxr.request": "builder defaults model this_host",
     "mxr.configuration": "client_variables config_file schema",
-    "mxr.settings": "project tokens",
+    "mxr.settings": "client_tokens project",
     "mxr.util": "codec disk frozen hashing",
     "mxr.workflows": "fetch preparation",
     "mxr_cli": "grouped_help main on_miss options output",

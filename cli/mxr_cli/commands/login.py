@@ -33,7 +33,7 @@ def login(session: Session, url: str | None) -> None:
     from mxr.client.addresses import is_loopback_url
     from mxr.client.registry import Client
     from mxr.settings import load_settings
-    from mxr.settings.tokens import check_token, read_stored, write_stored
+    from mxr.settings.client_tokens import check_token, read_stored, write_stored
 
     settings = load_settings(os.environ, {"registry": url, "plaintext": session.settings.plaintext}) if url else None
     settings = settings or session.settings

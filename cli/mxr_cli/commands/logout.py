@@ -17,7 +17,7 @@ from mxr_cli.output import echo, print_json
 def logout(session: Session, url: str | None) -> None:
     """Remove the token that `mxr login` stored for the registry at URL. It stays valid until it is revoked."""
     from mxr.settings import load_settings
-    from mxr.settings.tokens import read_stored, write_stored
+    from mxr.settings.client_tokens import read_stored, write_stored
 
     settings = load_settings(os.environ, {"registry": url}) if url else session.settings
     assert settings.config_dir is not None

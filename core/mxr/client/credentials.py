@@ -15,7 +15,7 @@ from typing import Any
 from mxr.configuration.config_file import UntrustedFileError, read_config
 from mxr.errors import UnauthenticatedError, UsageError
 from mxr.settings import Settings
-from mxr.settings.tokens import check_token, read_stored
+from mxr.settings.client_tokens import check_token, read_stored
 
 from .addresses import is_loopback_url, refuse_plain
 

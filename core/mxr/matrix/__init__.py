@@ -10,6 +10,6 @@ from __future__ import annotations
 from .document import Variables
 from .expansion import Cell, cells
 from .fields import schema
-from .reading import LIMIT, Matrix, read_matrix
+from .matrix_file import LIMIT, Matrix, read_matrix
 
 __all__ = ["LIMIT", "Cell", "Matrix", "Variables", "cells", "read_matrix", "schema"]

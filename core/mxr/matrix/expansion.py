@@ -19,7 +19,7 @@ from mxr.util.frozen import dataclass
 
 from .document import DocumentNode
 from .fields import MAX_MODELS, SectionValues, SourcedValue, check_known
-from .reading import Matrix
+from .matrix_file import Matrix
 
 HARDWARE = tuple(name for name in facts.names(facts.HARDWARE) if name not in ("kind", "migraphx"))
 """Fields that a reference target does not have."""

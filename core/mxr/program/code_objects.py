@@ -9,8 +9,8 @@ from mxr.program.bundle import MAX_INFLATED_BYTES, read_code_object
 from mxr.program.description import Basis, Certainty
 from mxr.program.elf import Allowance
 from mxr.program.isa import can_intersect
+from mxr.program.messagepack import Binary
 from mxr.program.source import BytesSource, Source, SplicedSource
-from mxr.program.tokens import Binary
 
 _READ_WHOLE = 1 << 20
 """Bytes up to which a code object is read at once."""

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
+from mxr.program.messagepack import ARRAY, BIN, FOREIGN, INT, MAP, SCALARS, SIGNED, TEXT, Binary, TokenReader, damaged
 from mxr.program.source import Source, Span
-from mxr.program.tokens import ARRAY, BIN, FOREIGN, INT, MAP, SCALARS, SIGNED, TEXT, Binary, TokenReader, damaged
 
 DEPTH = 128
 """Maximum nesting depth. Programs need about a dozen levels; MIGraphX itself crashes on 100,000."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mxr.program.description import Header
-from mxr.program.tokens import damaged
+from mxr.program.messagepack import damaged
 
 KEYS = frozenset({"version", "migraphx_version", "target", "targets", "context", "contexts", "offload_copy"})
 """The keys of a program other than `modules`. Unknown keys are skipped."""

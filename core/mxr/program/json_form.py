@@ -10,8 +10,8 @@ import json
 import re
 
 from mxr.errors import DamagedError
+from mxr.program.messagepack import Binary, damaged
 from mxr.program.source import BytesSource, Source, Span
-from mxr.program.tokens import Binary, damaged
 
 MAX_BYTES = 32 << 20
 """Maximum size in bytes of a JSON program."""

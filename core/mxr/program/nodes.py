@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from mxr.program.code_objects import CodeObjects
+from mxr.program.messagepack import Binary, damaged
 from mxr.program.precision import PrecisionClues
 from mxr.program.shapes import Shape, read_shape
 from mxr.program.source import Source
-from mxr.program.tokens import Binary, damaged
 
 MAIN = "main"
 

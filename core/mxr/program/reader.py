@@ -12,10 +12,10 @@ from mxr.program import header, json_form
 from mxr.program.container import Walker
 from mxr.program.derivation import derive_description
 from mxr.program.description import Description, Header
+from mxr.program.messagepack import damaged
 from mxr.program.nodes import MODULE_FIELDS, Nodes
 from mxr.program.shapes import shape_folding
 from mxr.program.source import FileSource, Source
-from mxr.program.tokens import damaged
 
 _MODULES = "modules"
 

@@ -1,7 +1,7 @@
 """Client settings: one frozen value, built once from flags, environment variables and the user's configuration file.
 
 project        files of a project that set request defaults
-tokens         the form of tokens, and those that `mxr login` has stored
+client_tokens  the form of tokens, and those that `mxr login` has stored
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def _token_settings(
         if meant != registry:
             return none | {"withheld": f"The token from {sources[names[0]]} is for {meant}, so it was not sent."}
         if names == ["token"]:
-            from .tokens import check_token
+            from .client_tokens import check_token
 
             return none | {"token": check_token(found["token"], sources["token"])}
         return none | {"token_file": found["token_file"]}

@@ -24,7 +24,7 @@ from mxr.protocol.access import WORK
 from mxr.util.codec import HUGE
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.paging import MAX_ROWS
-from mxr_registry.jobs import completion, lease_endings, leases, submission, tracking, transitions
+from mxr_registry.jobs import finishing, lease_endings, leases, submission, tracking, transitions
 from mxr_registry.jobs.notifications import JobNotifier
 from mxr_registry.openapi.operations import (
     AFTER,
@@ -252,7 +252,7 @@ async def finish(
     wanted = await services.lease_threads.run(decode_body, job_protocol.FinishJob, body)
     known = (services.db, services.store, services.inspect, rules, caller.namespace, caller.principal)
     try:
-        return reply(await services.checking.run(client, completion.finish, *known, id, wanted))
+        return reply(await services.checking.run(client, finishing.finish, *known, id, wanted))
     finally:
         notifier.notify()
 

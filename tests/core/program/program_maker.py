@@ -7,8 +7,8 @@ import struct
 from pathlib import Path
 
 from mxr.program.container import Walker
+from mxr.program.messagepack import Binary
 from mxr.program.source import BytesSource
-from mxr.program.tokens import Binary
 
 # Not imported from `paths`: the MIGraphX double and the benchmarks load this file without tests/ on their path.
 DATA = Path(__file__).resolve().parents[2] / "data"

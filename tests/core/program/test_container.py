@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from mxr.errors import DamagedError
 from mxr.program import container
 from mxr.program.container import CHUNKS, DEPTH, VALUES, Walker
+from mxr.program.messagepack import MAX_TEXT_LENGTH, Binary
 from mxr.program.shapes import Shape, shape_folding
 from mxr.program.source import BytesSource, Span
-from mxr.program.tokens import MAX_TEXT_LENGTH, Binary
 
 
 class SmallReads:

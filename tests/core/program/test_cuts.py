@@ -138,6 +138,6 @@ def test_cut_points_imports_only_what_it_needs():
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert set(loaded) <= {
         *("mxr", "mxr.errors", "mxr.program", "mxr.program.cuts", "mxr.program.container"),
-        *("mxr.program.tokens", "mxr.program.source", "mxr.program.number_types"),
+        *("mxr.program.messagepack", "mxr.program.source", "mxr.program.number_types"),
         *("mxr.display", "mxr.display.redaction", "mxr.display.text"),
     }

@@ -12,7 +12,7 @@ from doubles.ort_migraphx import ARCH, PROVIDER, VERSION, Judge, Outcome
 from paths import DATA
 
 from mxr.consumers.ort import contract
-from mxr.consumers.ort.prediction.fields import PredictedName
+from mxr.consumers.ort.prediction.name_fields import PredictedName
 from mxr.consumers.ort.prediction.naming import PredictionRequest, check_predictable, predict, predict_with
 from mxr.consumers.ort.prediction.optimizer import started
 from mxr.consumers.ort.prediction.refusal import PredictionRefused, Unpredictable

@@ -10,8 +10,8 @@ import pytest
 from mxr.consumers.ort import contract
 from mxr.consumers.ort.hashes import Chain, hashed, joined
 from mxr.consumers.ort.prediction import generation_b
-from mxr.consumers.ort.prediction.fields import Deployment, version_field
 from mxr.consumers.ort.prediction.graph import Graph, GraphNode
+from mxr.consumers.ort.prediction.name_fields import Deployment, version_field
 from mxr.consumers.ort.prediction.refusal import PredictionRefused
 from mxr.errors import UsageError
 

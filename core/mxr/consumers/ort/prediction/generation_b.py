@@ -11,8 +11,8 @@ from struct import pack
 from mxr.consumers.ort.hashes import Chain, hashed
 from mxr.consumers.ort.requirements import FREEZE
 
-from .fields import Deployment, PredictedName, begin, closed, name_of, shown
 from .graph import Graph
+from .name_fields import Deployment, PredictedName, begin, closed, name_of, shown
 from .order import last_use
 from .refusal import PredictionRefused
 

@@ -12,11 +12,11 @@ from mxr.onnxfile import read_model
 from mxr.onnxfile.protobuf import MalformedProtobuf
 
 from . import generation_b
-from .fields import Deployment, PredictedName
 from .graph import read_graph
+from .name_fields import Deployment, PredictedName
 from .optimizer import OptimizedGraph, Optimizer, look, started
-from .partition import obstacle
 from .refusal import PredictionRefused, Unpredictable
+from .subgraphs import obstacle
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,6 +255,20 @@ def test_all_of_a_lock_in_a_folder_and_verified(locked: Host, host: Hosts) -> No
     assert "all files as locked" in fresh("verify", "--in", "models").out
 
 
+def test_nothing_is_downloaded_unless_all_of_a_lock_is_there(
+    locked: Host, host: Hosts, published: dict[str, Any]
+) -> None:
+    """The last entry is gone: those before it are not downloaded for nothing."""
+    locked("rm", published["id"], "--yes")
+    fresh = host("fresh")
+    (fresh.home / "mxr.lock").write_bytes((locked.home / "mxr.lock").read_bytes())
+    assert json.loads((fresh.home / "mxr.lock").read_text())["entries"][-1]["id"] == published["id"]
+    error = fresh("fetch", "--locked", "-o", "models/", "--json", expect=3).error
+    assert published["id"] in error["detail"] and not (fresh.home / "models").exists()
+    missing = fresh("verify", "--json", expect=3).error["context"]["entries"]
+    assert [each["state"] for each in missing] == ["missing"] * 3
+
+
 def test_a_lock_lays_out_for_the_consumer_of_each_entry(
     mxr: Host, host: Hosts, model: Path, published: dict[str, Any], programs: Programs, gpu: tuple[str, ...]
 ) -> None:

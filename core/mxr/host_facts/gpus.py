@@ -124,9 +124,9 @@ def _from_nodes(
 def _target(node: TopologyNode, real: str, arch: str, xnack: bool) -> HostTarget:
     found = HostTarget(
         arch,
-        sramecc=features.sign(arch, "sramecc", node.sram_ecc),
-        xnack=features.sign(arch, "xnack", xnack),
-        num_cu=features.migraphx_cus(node.compute_units, arch),
+        features.sign(arch, "sramecc", node.sram_ecc),
+        features.sign(arch, "xnack", xnack),
+        features.migraphx_cus(node.compute_units, arch),
         real_arch=real if real != arch else None,
         name=node.product or node.name,
         node=node.number,

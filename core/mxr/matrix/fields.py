@@ -238,10 +238,6 @@ OWN = {
     "options": mapping(
         "options as NAME: VALUE", lambda name: compile_settings.check_name(name, "options"), ANY_TEXT, "^[a-z]"
     ),
-    "inputs": Field(
-        lambda node: tuple(SourcedValue(SHAPES.read(each), each) for each in node.items or (node,)),
-        {"anyOf": [SHAPES.schema, {"type": "array", "minItems": 1, "items": SHAPES.schema}]},
-    ),
 }
 """The fields of facts whose kind does not tell how they are read."""
 
@@ -252,6 +248,10 @@ KINDS = {
     facts.SIZES: number(2**31 - 1),
     facts.FLAG: FLAG,
     facts.SWITCH: FLAG,
+    facts.SHAPES: Field(
+        lambda node: tuple(SourcedValue(SHAPES.read(each), each) for each in node.items or (node,)),
+        {"anyOf": [SHAPES.schema, {"type": "array", "minItems": 1, "items": SHAPES.schema}]},
+    ),
 }
 ABOUT = {
     "batch": "Batch sizes: the open first dim of every input, and symbols such as N.",

@@ -61,19 +61,11 @@ def label(options: RequestOptions, model: ModelReference, description: Mapping[s
     assert migraphx is not None
     vendor = options.vendor or ("hygon" if description.get("flavour") == "hygon" else "amd")
     versions, patches = _versions(options, description, migraphx, vendor)
-    gpu = kind == "gpu"
-    key = Key(
-        model=model.identity,
-        kind=kind,
-        vendor=vendor if gpu else None,
-        arch=arch.base if arch and gpu else None,
-        migraphx=versions[0],
-        rocm=versions[1] if gpu else None,
-        inputs=_inputs(options, model, description),
-        **flags,
-        **fixed_facts(options),
-    )
-    attributes = _attributes(options, description, patches, arch if gpu else None)
+    arch = arch if kind == "gpu" else None
+    where: dict[str, Any] = {"vendor": vendor, "rocm": versions[1], "arch": arch and arch.base} if kind == "gpu" else {}
+    inputs = _inputs(options, model, description)
+    key = Key(model.identity, kind, versions[0], inputs, **where, **flags, **fixed_facts(options))
+    attributes = _attributes(options, description, patches, arch)
     refuse_contradictions(key, attributes, description)
     if against := model_evidence.contradictions(key, onnx, description):
         raise contradicted(against)

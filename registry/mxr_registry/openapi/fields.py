@@ -13,7 +13,7 @@ from typing import Any
 
 from mxr.artifact import limits, serving, target
 from mxr.artifact.attributes import ALLOWANCES, LIBRARIES
-from mxr.artifact.key import FORM, KEY_VERSION, MODEL
+from mxr.artifact.key import FORM, KEY_VERSION, MODEL, Key
 from mxr.artifact.manifest import SHA256, Manifest
 from mxr.artifact.matching import Match
 from mxr.consumers.ort.recording_form import BY_WORKERS, RUNTIME_VERSION
@@ -377,17 +377,9 @@ FACTS: dict[str, Facts] = {
 """By `field`, or by `Message.field`. `of`: the type, where the dataclass has a plain mapping or text. `items`: what is
 said of each element."""
 
-EXAMPLE_KEY = {
-    "model": f"sha256:{SHA}",
-    "kind": "gpu",
-    "arch": "gfx942",
-    "rocm": "7.2",
-    "migraphx": "2.15",
-    "inputs": {"x": [1, 3, 224, 224]},
-    "precision": "fp16",
-    "offload_copy": False,
-    "fast_math": True,
-}
+EXAMPLE_KEY = Key(
+    f"sha256:{SHA}", "gpu", "2.15", (("x", (1, 3, 224, 224)),), arch="gfx942", rocm="7.2", precision=("fp16",)
+).to_json()
 CLASSES["Key"] = {"examples": [EXAMPLE_KEY]}
 CLASSES["Request"] = {"examples": [{"key": EXAMPLE_KEY, "constraints": {"num_cu": 304}}]}
 CLASSES["CompileRequest"] = {"examples": [{"key": EXAMPLE_KEY, "constraints": {"num_cu": 304}, "priority": 10}]}

@@ -25,21 +25,30 @@ OpenDims = tuple["Dim | None", ...]
 
 
 @dataclass(frozen=True, slots=True)
-class RequestDefaults:
-    """Defaults of requests. None and empty: there is none.
+class CommonDefaults:
+    """Defaults that hold for every model. None: there is none.
 
-    `rocm`, `migraphx`: versions. `consumer`: a name of `mxr consumers`. `batch`: batch sizes, one program for each.
-    `inputs`: the dims of inputs by name. `allow`: a difference to accept, `rocm`; only a namespace has it. `sources`:
-    where each value comes from, by its name in `NAMES`, or `inputs.NAME`.
+    `rocm`, `migraphx`: versions. `consumer`: a name of `mxr consumers`. `allow`: a difference to accept, `rocm`; only a
+    namespace has it.
     """
 
     rocm: str | None = None
     migraphx: str | None = None
     consumer: str | None = None
+    allow: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestDefaults(CommonDefaults):
+    """Defaults of requests, from all sources. Empty: there is none.
+
+    `batch`: batch sizes, one program for each. `inputs`: the dims of inputs by name. `sources`: where each value comes
+    from, by its name in `NAMES`, or `inputs.NAME`.
+    """
+
     batch: tuple[int, ...] = ()
     inputs: Mapping[str, OpenDims] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
-    allow: str | None = None
 
     def over(self, others: RequestDefaults) -> RequestDefaults:
         """Return these defaults, and those of `others` for what these leave open."""

@@ -17,7 +17,7 @@ from mxr.artifact.key import Key, check_model
 from mxr.artifact.manifest import Blob, Manifest, check_name, check_sha256
 from mxr.artifact.model_files import ModelFiles
 from mxr.artifact.records import Artifact, Model, ModelClaim, ModelInput
-from mxr.artifact.request_defaults import RequestDefaults
+from mxr.artifact.request_defaults import CommonDefaults, RequestDefaults
 from mxr.artifact.timestamps import Timestamp
 from mxr.errors import Json
 from mxr.util import codec
@@ -164,18 +164,13 @@ class ResolveReply:
 
 
 @dataclass(frozen=True, slots=True)
-class NamespaceDefaults:
+class NamespaceDefaults(CommonDefaults):
     """The reply of `GET /v1/defaults`: request defaults of the namespace. Null: there is none.
 
-    `rocm`, `migraphx`: versions. `consumer`: a name of `mxr consumers`. `batch`: a batch size. `allow`: `rocm` accepts
-    programs of another minor release of ROCm, from 10 on.
+    `batch`: a batch size. `allow`: `rocm` accepts programs of another minor release of ROCm, from 10 on.
     """
 
-    rocm: str | None = None
-    migraphx: str | None = None
-    consumer: str | None = None
     batch: int | None = None
-    allow: str | None = None
 
     def __post_init__(self) -> None:
         if self.batch is not None and not isinstance(self.batch, int):

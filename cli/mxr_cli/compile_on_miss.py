@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from mxr.protocol.jobs import Job
     from mxr.request.builder import PreparedRequest
     from mxr.workflows.compile import JobProgress
+    from mxr_cli.fetching.fetch_options import OnMiss
 
-    from .on_miss import OnMiss
     from .options import Session
 
 

@@ -94,7 +94,7 @@ class Session:
 
     def host(self, options: RequestOptions | None = None) -> Host:
         """The facts of this host, or of the recorded host in the settings. Facts that `options` give are not probed."""
-        from mxr.request.this_host import this_host
+        from mxr.request.defaults import this_host
 
         return this_host(self.settings, options, whole_node=self.whole_node)
 

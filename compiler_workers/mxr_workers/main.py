@@ -13,7 +13,7 @@ import click
 from mxr.display import logs, streams
 from mxr.entry_point import run_program
 from mxr.errors import MxrError, UsageError
-from mxr.request.this_host import this_host
+from mxr.request.defaults import this_host
 
 from .command_options import print_error, read_values, settings_options
 from .config_command import config

@@ -15,14 +15,13 @@ from mxr.artifact.target import DynamicDim, Inputs
 from mxr.cache.store import Cache
 from mxr.consumers.python import PYTHON
 from mxr.display.text import did_you_mean, printable
-from mxr.facts import BY_NAME, stated
 from mxr.request.builder import OptionArguments, RequestOptions
-from mxr.request.defaults import of_project, of_settings
-from mxr.request.this_host import this_host
+from mxr.request.defaults import of_project, of_settings, this_host
 from mxr.workflows.fetch import Connect, Fetched, fetch_prepared
 from mxr.workflows.preparation import prepare
 
 from .errors import MxrError, UsageError
+from .facts import BY_NAME, stated
 from .host_facts import Host
 from .request import model as models
 from .settings import Settings, load_settings

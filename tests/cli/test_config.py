@@ -12,7 +12,7 @@ import pytest
 from paths import DATA
 
 from mxr.artifact.request_defaults import NAMES
-from mxr.configuration.client_variables import VARIABLES
+from mxr.configuration.schema import VARIABLES
 from mxr_cli.main import main
 
 Run = Callable[..., "pytest.CaptureResult[str]"]

@@ -11,10 +11,8 @@ import pytest
 
 from mxr.request.builder import RequestOptions
 from mxr_cli.commands import fetch as fetch_command
-from mxr_cli.fetching.fetch_options import FetchOptions
-from mxr_cli.fetching.ort_options import OrtOptions
+from mxr_cli.fetching.fetch_options import FetchOptions, OnMiss, OrtOptions
 from mxr_cli.main import main
-from mxr_cli.on_miss import OnMiss
 from mxr_cli.options import Session
 
 Parse = Callable[..., tuple[Session, FetchOptions]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mxr.errors import UsageError
-from mxr_cli.on_miss import OnMiss
+from mxr_cli.fetching.fetch_options import OnMiss
 
 
 @pytest.mark.parametrize(

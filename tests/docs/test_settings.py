@@ -7,9 +7,8 @@ import re
 import pytest
 from paths import ROOT
 
-from mxr.configuration.client_variables import VARIABLES
 from mxr.configuration.printing import reference, sample_file
-from mxr.configuration.schema import ServiceSchema
+from mxr.configuration.schema import VARIABLES, ServiceSchema
 from mxr_registry.config.settings import SCHEMA as REGISTRY
 from mxr_workers.settings import SCHEMA as WORKER
 

@@ -65,7 +65,7 @@ NOT_LOADED = (
     "__main__",
     "mxr_workers.compiler",
     "mxr_registry.artifacts.inspector",
-    "mxr.consumers.ort.prediction.child",
+    "mxr.consumers.ort.prediction.optimizer",
 )
 """Modules that run as programs of their own, in a child's interpreter."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -10,6 +12,30 @@ from mxr.artifact.key import value_text
 from mxr.errors import MismatchError
 from mxr_cli.options import Session, local
 from mxr_cli.output import echo, print_json
+
+ABOUT = ("sure", "notes")
+"""Fields that describe how a program was read, not the program itself."""
+
+
+def differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Return `(path, left value, right value)` for each field in which two documents of `mxr inspect` differ."""
+    first, second = _flat(left), _flat(right)
+    names = [*first, *(name for name in second if name not in first)]
+    rows = [(name, first.get(name), second.get(name)) for name in names]
+    return [row for row in rows if row[1] != row[2]]
+
+
+def _flat(document: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    rows: dict[str, Any] = {}
+    for name, value in document.items():
+        path = f"{where}.{name}" if where else name
+        if path in ABOUT:
+            continue
+        if isinstance(value, Mapping) and value:
+            rows |= _flat(value, path)
+        else:
+            rows[path] = value
+    return rows
 
 
 @click.command
@@ -22,7 +48,6 @@ def diff(session: Session, left: Path, right: Path) -> None:
     Exit with 0 if the files show no difference, with 6 if they differ.
     """
     from mxr.program import describe_file
-    from mxr.program.differences import differences
 
     rows = differences(describe_file(left).to_json(), describe_file(right).to_json())
     if session.as_json:

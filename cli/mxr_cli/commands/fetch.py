@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -10,12 +11,32 @@ import click
 import mxr.facts as facts
 from mxr.errors import MxrError, NoSuchArtifactError, UsageError, WouldOverwriteError
 from mxr.request.builder import RequestOptions
-from mxr_cli.fetching.fetch_options import FetchOptions, with_defaults
-from mxr_cli.fetching.ort_options import OrtOptions, ort_options
-from mxr_cli.grouped_help import GroupedCommand
-from mxr_cli.on_miss import OnMiss
+from mxr_cli.fetching.fetch_options import FetchOptions, OnMiss, OrtOptions, ort_options, with_defaults
 from mxr_cli.options import PARAMETERS, Session, common, matching, several_requests
 from mxr_cli.output import echo, note, print_json
+
+
+class GroupedCommand(click.Command):
+    """A command whose `--help` lists its options in groups. Options that no group names come last."""
+
+    groups: ClassVar[Mapping[str, Sequence[str]]] = {}
+    """Names of parameters by title, in the order in which they are listed."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one section for each group."""
+        records = {
+            parameter.name: record
+            for parameter in self.get_params(ctx)
+            if (record := parameter.get_help_record(ctx)) is not None
+        }
+        for title, names in self.groups.items():
+            self._write(formatter, title, [records.pop(name) for name in names])
+        self._write(formatter, "Connection, cache and output", list(records.values()))
+
+    @staticmethod
+    def _write(formatter: click.HelpFormatter, title: str, rows: list[tuple[str, str]]) -> None:
+        with formatter.section(title):
+            formatter.write_dl(rows)
 
 
 class FetchCommand(GroupedCommand):

@@ -11,7 +11,7 @@ from mxr.display.text import counted
 from mxr.errors import UsageError
 from mxr.plans.lockfile import save_lock
 from mxr.request.builder import RequestOptions
-from mxr_cli.fetching.ort_options import OrtOptions, ort_options
+from mxr_cli.fetching.fetch_options import OrtOptions, ort_options
 from mxr_cli.options import Session, common, request
 from mxr_cli.output import echo, note, print_json, transfer_progress
 

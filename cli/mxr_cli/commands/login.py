@@ -30,7 +30,7 @@ def login(session: Session, url: str | None) -> None:
     mxr login https://registry.example.com
     mxr login https://registry.example.com < alice.token
     """
-    from mxr.client.addresses import is_loopback_url
+    from mxr.client.credentials import is_loopback_url
     from mxr.client.registry import Client
     from mxr.settings import load_settings
     from mxr.settings.client_tokens import check_token, read_stored, write_stored

@@ -2,21 +2,120 @@
 
 from __future__ import annotations
 
+import functools
+import re
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
 
 from mxr.artifact.request_defaults import NO_DEFAULTS, RequestDefaults
 from mxr.display.text import shell_quoted
+from mxr.errors import UsageError
 from mxr.util.frozen import dataclass
 
 if TYPE_CHECKING:
     from mxr.artifact.key import Key
     from mxr.install.placement import Destination
     from mxr.request.builder import RequestOptions
-    from mxr_cli.on_miss import OnMiss
     from mxr_cli.options import Session
 
-    from .ort_options import OrtOptions
+
+ACTIONS = ("fail", "ask", "wait", "local", "continue")
+SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@dataclass(frozen=True, slots=True)
+class OnMiss:
+    """What to do on a miss.
+
+    `action` is one of `ACTIONS`. `timeout` limits `wait`, in seconds; None waits without a limit. `retry` compiles
+    again despite a cached failure. `verbose` shows the log of the compile.
+    """
+
+    action: str = "fail"
+    timeout: float | None = None
+    retry: bool = False
+    verbose: bool = False
+
+    @property
+    def compiles(self) -> bool:
+        """Whether a miss leads to a compile."""
+        return self.action in ("ask", "wait", "local")
+
+    @classmethod
+    def parse(cls, text: str, *, retry: bool = False, verbose: bool = False) -> OnMiss:
+        """Parse an action, or `wait` with a time limit such as `wait=10m`. Raises `UsageError`."""
+        action, equals, limit = text.partition("=")
+        match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhd]?)", limit)
+        if action not in ACTIONS or (equals and (action != "wait" or not match)):
+            raise UsageError(
+                f"Invalid value for --on-miss: {text!r}.", hint="Use one of: fail, ask, wait[=10m], local, continue."
+            )
+        return cls(action, float(match[1]) * SECONDS[match[2]] if match else None, retry, verbose)
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class OrtOptions:
+    """Which ONNX Runtime opens the model, and how."""
+
+    ort: str | None = None
+    ort_python: str | None = None
+    ort_migraphx: str | None = None
+    ort_level: str | None = None
+    ort_bytes: bool = False
+
+    def as_mapping(self) -> dict[str, str]:
+        """The options that are set, by name, as `mxr.install.placement.Destination` takes them."""
+        values = {
+            "ort": self.ort,
+            "ort_python": self.ort_python,
+            "ort_migraphx": self.ort_migraphx,
+            "ort_level": self.ort_level,
+            "ort_bytes": self.ort_bytes,
+        }
+        return {name: str(value) for name, value in values.items() if value}
+
+
+OPTIONS = (
+    click.option(
+        "--ort",
+        metavar="ORT",
+        help="For ort: the ONNX Runtime to serve: its version, its generation (A, B, B', C, D), "
+        "or the path of its provider library.",
+    ),
+    click.option("--ort-python", metavar="PATH", help="For ort: a Python interpreter that has this ONNX Runtime."),
+    click.option(
+        "--ort-migraphx", metavar="VERSION", help="For ort: the MIGraphX version that the provider was built with."
+    ),
+    click.option(
+        "--ort-level",
+        metavar="LEVEL",
+        help="For ort: the graph optimization level of the session: all (default), basic, disable.",
+    ),
+    click.option(
+        "--ort-bytes", is_flag=True, help="For ort: the session opens the model from memory, not from a file."
+    ),
+)
+
+
+def ort_options(command: F) -> F:
+    """Add the options that describe an ONNX Runtime. The function receives them as one `OrtOptions` named `ort`."""
+    names = ("ort", "ort_python", "ort_migraphx", "ort_level", "ort_bytes")
+
+    @functools.wraps(command)
+    def run(**values: Any) -> Any:
+        given = {name: values.pop(name) for name in names}
+        return command(ort=OrtOptions(**given), **values)
+
+    decorated = cast(F, run)
+    for option in reversed(OPTIONS):
+        decorated = option(decorated)
+    return decorated
 
 
 @dataclass(frozen=True, slots=True)

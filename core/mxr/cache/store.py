@@ -36,8 +36,7 @@ from mxr.util.hashing import StatMemo, sha256_memoised
 
 from . import usage_log
 from .folder import CacheFolder
-from .partition import CONFIRMABLE, REMOVED, Answer, CachedAnswer, CachedArtifact, CacheState, Partition
-from .policy import CachePolicy
+from .partition import CONFIRMABLE, REMOVED, Answer, CachedAnswer, CachedArtifact, CachePolicy, CacheState, Partition
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client

@@ -33,8 +33,7 @@ from mxr.settings import Settings
 from mxr.util import codec
 from mxr.util.hashing import CHUNK
 
-from .addresses import RegistrySocket, is_loopback_url
-from .credentials import Credentials
+from .credentials import Credentials, RegistrySocket, is_loopback_url
 from .hints import command_hint
 from .pools import new_pool
 from .replies import (

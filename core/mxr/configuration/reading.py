@@ -14,9 +14,8 @@ from mxr.display.redaction import redact
 from mxr.display.text import did_you_mean
 from mxr.errors import UsageError
 
-from .client_variables import VARIABLES
 from .config_file import ConfigFile, UntrustedFileError, read_config
-from .schema import ServiceSchema, Setting
+from .schema import VARIABLES, ServiceSchema, Setting
 
 DEFAULT = "default"
 """Where a value comes from that nobody set."""

@@ -12,7 +12,7 @@ from .python import PYTHON
 
 MODULES = {
     "python": "python",
-    "driver": "driver",
+    "driver": "python",
     "amdinfer": "amdinfer",
     "amdinfer-repo": "amdinfer",
     "ort": "ort",

@@ -10,7 +10,7 @@ from mxr.display.text import python_quoted
 from mxr.errors import UsageError
 from mxr.facts import stated
 from mxr.onnxfile import OnnxInput
-from mxr.onnxfile.writer import WrittenNode, model_bytes
+from mxr.onnxfile.writing import WrittenNode, model_bytes
 
 from .consumer import Consumer
 from .layout import Delivery, Layout, LayoutFile, need_outputs, refuse_dynamic, whole_arch, written

@@ -2,12 +2,9 @@
 
 host        data types: Host, HostTarget, HostToolchain; to record, read back and combine them
 root        reads files below a root folder
-kfd         nodes of the kernel's KFD topology
+kfd         nodes of the kernel's KFD topology, and what rocminfo adds
 features    sramecc, xnack, MIGraphX's count of CUs, overridden arch
-visible     GPUs that environment variables hide
-rocminfo    output of rocminfo, for what the kernel does not report
-gpus        the GPUs that a program sees
-node_labels the labels of a Kubernetes node with these GPUs
+gpus        the GPUs that a program sees, without those that environment variables hide
 places      where ROCm and MIGraphX may be
 toolchain   versions of ROCm, DTK and MIGraphX
 """

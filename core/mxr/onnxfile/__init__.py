@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from .binding import bind_inputs, bind_known_dims, differing_symbols
 from .external import MAX_SUBGRAPH_DEPTH, check_folder, check_names, external_files
+from .graph import MAX_DIM, Dim, OnnxInput, OnnxModel, OutputDim
 from .neighbours import model_with_data
 from .reader import read_model
-from .values import MAX_DIM, Dim, OnnxInput, OnnxModel, OutputDim
 
 __all__ = [
     "MAX_DIM",

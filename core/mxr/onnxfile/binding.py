@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from mxr.errors import UsageError
 from mxr.facts import all_stated, stated
 
-from .values import MAX_DIM, Dim, OnnxInput, OnnxModel
+from .graph import MAX_DIM, Dim, OnnxInput, OnnxModel
 
 NOT_TENSORS = {"sequence": "a sequence", "map": "a map", "optional": "optional", "sparse": "a sparse tensor"}
 """Kinds of inputs that MIGraphX has no type for. Source: AMDMIGraphX, src/onnx/onnx_parser.cpp, parse_type."""

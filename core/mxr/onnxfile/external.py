@@ -19,9 +19,8 @@ from pathlib import Path
 from mxr.errors import DamagedError
 from mxr.facts import stated
 
-from .graph import type_name
+from .graph import OnnxModel, type_name
 from .protobuf import Bytes, MalformedProtobuf, Span, append_part, merged, message, text_of, varint_of
-from .values import OnnxModel
 from .weight_dims import dims_of
 
 MAX_SUBGRAPH_DEPTH = 64

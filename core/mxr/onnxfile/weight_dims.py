@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from mxr.util.frozen import dataclass
 
+from .graph import OutputDim
 from .protobuf import Bytes, Span, fields, merged, message, signed, text, text_of, varint_of
-from .values import OutputDim
 
 _KEEP_DIMS = frozenset(
     ("Cast", "Clip", "Dropout", "Elu", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "LogSoftmax")

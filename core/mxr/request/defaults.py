@@ -5,6 +5,7 @@ Options and the facts of the host come first: a default fills what they leave op
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,10 @@ from mxr import consumers
 from mxr.artifact.key import other_releases
 from mxr.artifact.request_defaults import NAMES, NO_DEFAULTS, RequestDefaults
 from mxr.artifact.target import Inputs, Shape, show_dims
-from mxr.configuration.client_variables import VARIABLES
+from mxr.configuration.schema import VARIABLES
 from mxr.errors import UsageError
 from mxr.facts import stated
-from mxr.host_facts import Host
+from mxr.host_facts import Host, combine, read_recorded
 from mxr.settings import DEFAULTS, Settings
 from mxr.settings.project import ProjectDefaults, find_defaults
 
@@ -172,3 +173,19 @@ def _notes(used: dict[str, str], defaults: RequestDefaults) -> tuple[str, ...]:
     for name, value in used.items():
         rows.setdefault(defaults.sources.get(name, "a default"), []).append(f"{name} {value}")
     return tuple(f"{', '.join(values)} ({source})" for source, values in rows.items())
+
+
+def this_host(settings: Settings, options: RequestOptions | None = None, *, whole_node: bool = False) -> Host:
+    """Return the facts of this host, overridden by the recorded host facts in `settings.host_file`, if any.
+
+    Skips the detection of facts that `options` give. A configured `host_file` must be readable in any case.
+    `whole_node`: include the GPUs of the node that this container cannot use.
+    """
+    recorded = read_recorded(settings.host_file) if settings.host_file else None
+    if options is not None and options.migraphx is not None and options.kind == "ref":
+        return Host()
+    from mxr.host_facts import detect
+
+    toolchain = options is None or options.migraphx is None or options.rocm is None
+    local = detect(environ=os.environ, toolchain=toolchain, whole_node=whole_node)
+    return local if recorded is None else combine(recorded, local)

@@ -15,7 +15,7 @@ from mxr.display.text import counted, shell_quoted
 from mxr.errors import DamagedError, MismatchError, MxrError, TemporaryError, UsageError
 from mxr.request import compatibility as checks
 from mxr.request.builder import RequestOptions, choose_hardware, choose_toolchain
-from mxr.request.this_host import this_host
+from mxr.request.defaults import this_host
 from mxr.settings import Settings
 from mxr.workflows.fetch import Fetched
 

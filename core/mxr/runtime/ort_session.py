@@ -28,7 +28,7 @@ from mxr.errors import MismatchError, UsageError
 from mxr.install.installer import installer_for
 from mxr.install.placement import Destination
 from mxr.plans.plan import PlannedProgram, fetch_plan
-from mxr.request.this_host import this_host
+from mxr.request.defaults import this_host
 from mxr.settings import Settings
 from mxr.workflows.preparation import prepare
 

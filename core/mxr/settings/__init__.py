@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import mxr.facts as facts
-from mxr.configuration.client_variables import VARIABLES
 from mxr.configuration.config_file import (
     ConfigFile,
     UntrustedFileError,
@@ -20,7 +19,7 @@ from mxr.configuration.config_file import (
     user_config_dir,
     user_socket_dirs,
 )
-from mxr.configuration.schema import SECONDS, Setting, setting, settings_of
+from mxr.configuration.schema import SECONDS, VARIABLES, Setting, setting, settings_of
 from mxr.errors import UsageError
 from mxr.util.frozen import dataclass
 

@@ -153,8 +153,7 @@ def _describe_programs(registry: ParentProcess) -> list[Mapping[str, Any]]:
 
 def _describe_model(registry: ParentProcess) -> list[Mapping[str, Any]]:
     from mxr.artifact.model_evidence import COMPUTED_IN_FP16
-    from mxr.onnxfile.reader import walk_model
-    from mxr.onnxfile.structure import structure_of
+    from mxr.onnxfile.reader import structure_of, walk_model
     from mxr.onnxfile.window import Window
 
     (file,) = registry.order["files"]

@@ -16,7 +16,7 @@ from core.cache.test_store import ONE, REQUEST, artifact, opened, put
 from mxr.artifact.matching import Match
 from mxr.cache.contents import entries, verify_programs
 from mxr.cache.folder import CacheFolder
-from mxr.cache.policy import CachePolicy
+from mxr.cache.partition import CachePolicy
 from mxr.cache.store import Answer, Cache
 from mxr.errors import MxrError, NotAllowedError
 from mxr.util import disk

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from mxr.configuration.client_variables import VARIABLES
 from mxr.configuration.printing import reference_table, sample_file, toml_value, values_document, values_lines
 from mxr.configuration.reading import HiddenValueError, ServiceValues, assignments, line_of, read_service
-from mxr.configuration.schema import BYTES, SECONDS, ServiceSchema, setting
+from mxr.configuration.schema import BYTES, SECONDS, VARIABLES, ServiceSchema, setting
 from mxr.errors import UsageError
 
 SECRET = "hunter2hunter2"

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from mxr.host_facts import HostTarget
-from mxr.host_facts.node_labels import node_labels
+from mxr_cli.commands.host import node_labels
 
 MI300X = HostTarget("gfx942", "+", "-", 304, 8, name="AMD Instinct MI300X OAM", partition="spx_nps1")
 

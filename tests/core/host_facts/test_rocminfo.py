@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxr.host_facts.rocminfo import Agent, parse_rocminfo
+from mxr.host_facts.kfd import Agent, parse_rocminfo
 
 CPU = """\
 Agent 1

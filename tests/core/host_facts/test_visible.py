@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxr.host_facts.visible import hip_visible, rocr_visible, visible
+from mxr.host_facts.gpus import hip_visible, rocr_visible, visible
 
 UUIDS = ["c34f000000000001", "c34f000000000002", "18446744073709ab", None]
 

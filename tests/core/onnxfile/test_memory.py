@@ -64,7 +64,7 @@ import re, resource, sys
 from pathlib import Path
 from mxr.errors import DamagedError
 from mxr.onnxfile import read_model
-from mxr.onnxfile.structure import structure_of
+from mxr.onnxfile.reader import structure_of
 def peak(): return int(re.search(r"VmHWM:\\s+([0-9]+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
 before = peak()

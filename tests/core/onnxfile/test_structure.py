@@ -16,8 +16,7 @@ from paths import DATA
 
 from mxr.errors import DamagedError
 from mxr.onnxfile.protobuf import MalformedProtobuf, fields
-from mxr.onnxfile.reader import walk_model
-from mxr.onnxfile.structure import structure_of
+from mxr.onnxfile.reader import structure_of, walk_model
 from mxr.onnxfile.window import SIZE, Window
 
 MODELS = DATA / "models"

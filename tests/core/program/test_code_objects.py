@@ -9,7 +9,7 @@ import pytest
 import zstandard
 
 from mxr.artifact.target import GfxArch
-from mxr.program.bundle import MAX_INFLATED_BYTES, MIN_INFLATED_BYTES, read_code_object
+from mxr.program.code_objects import MAX_INFLATED_BYTES, MIN_INFLATED_BYTES, read_code_object
 from mxr.program.elf import Allowance
 from mxr.program.isa import MACHINES, can_intersect, intersect, read_isa
 from mxr.program.source import BytesSource

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from paths import ROOT
 
-from mxr.configuration.client_variables import VARIABLES
+from mxr.configuration.schema import VARIABLES
 from mxr.errors import UsageError
 from mxr.settings import DEFAULT_REGISTRY, Settings, load_settings
 

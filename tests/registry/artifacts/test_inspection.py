@@ -16,7 +16,7 @@ from paths import DATA
 from mxr.artifact.manifest import Blob, File
 from mxr.errors import DamagedError, NoSuchBlobError
 from mxr.onnxfile import read_model
-from mxr.onnxfile.structure import structure_of
+from mxr.onnxfile.reader import structure_of
 from mxr.program import describe
 from mxr.program.source import BytesSource
 from mxr_registry.artifacts import inspection

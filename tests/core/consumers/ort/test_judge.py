@@ -12,10 +12,9 @@ from doubles.ort_migraphx import ARCH, PROVIDER, VERSION, Judge, Outcome
 from paths import DATA
 
 from mxr.consumers.ort import contract
-from mxr.consumers.ort.prediction.name_fields import PredictedName
+from mxr.consumers.ort.prediction.name_fields import PredictedName, PredictionRefused, Unpredictable
 from mxr.consumers.ort.prediction.naming import PredictionRequest, check_predictable, predict, predict_with
 from mxr.consumers.ort.prediction.optimizer import started
-from mxr.consumers.ort.prediction.refusal import PredictionRefused, Unpredictable
 
 from .graphs import random_model
 from .odd import ODD

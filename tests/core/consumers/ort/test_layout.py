@@ -20,8 +20,8 @@ from mxr.cache.store import Cache
 from mxr.consumers.layout import Delivery
 from mxr.consumers.ort import verification
 from mxr.consumers.ort.layout import settings
+from mxr.consumers.ort.prediction.name_fields import PredictionRefused
 from mxr.consumers.ort.prediction.optimizer import started
-from mxr.consumers.ort.prediction.refusal import PredictionRefused
 from mxr.errors import DamagedError, NotAllowedError, UsageError
 
 from .odd import ODD

@@ -9,10 +9,9 @@ import pytest
 
 from mxr.consumers.ort import contract
 from mxr.consumers.ort.hashes import Chain, hashed, joined
-from mxr.consumers.ort.prediction import generation_b
+from mxr.consumers.ort.prediction import naming
 from mxr.consumers.ort.prediction.graph import Graph, GraphNode
-from mxr.consumers.ort.prediction.name_fields import Deployment, version_field
-from mxr.consumers.ort.prediction.refusal import PredictionRefused
+from mxr.consumers.ort.prediction.name_fields import Deployment, PredictionRefused, version_field
 from mxr.errors import UsageError
 
 # Checked against the mmh3 package, and where marked in the issues of the projects named there.
@@ -81,7 +80,7 @@ def deployed(file_name: str | None = "conv_static.onnx") -> Deployment:
     [("conv_static.onnx", "12d9ae3ea9d3827f"), ("model.onnx", "862c49ed49abe10a"), (None, "50bf408f773fe23e")],
 )
 def test_generation_b_as_the_provider_ran(file_name: str | None, field: str) -> None:
-    name = generation_b.name(graph({"x": (1, 3, 224, 224)}), deployed(file_name))
+    name = naming.name_1_23(graph({"x": (1, 3, 224, 224)}), deployed(file_name))
     assert name.file == f"20f00-{field}-8e96240bd18e6f87-36a8840bfe2de0d1.mxr"
     assert name.fields == {"version": "20f00", "graph": field, "arch": "8e96240bd18e6f87", "shape": "36a8840bfe2de0d1"}
 
@@ -91,13 +90,13 @@ def test_generation_b_as_the_provider_ran(file_name: str | None, field: str) -> 
     [((1, 3, 224, 224), "36a8840bfe2de0d1"), ((8, 3, 224, 224), "36a8840bfe2de0d1")],
 )
 def test_the_shape_field_has_no_batch(dims: tuple[int, ...], field: str) -> None:
-    assert generation_b.name(graph({"x": dims}), deployed()).fields["shape"] == field
+    assert naming.name_1_23(graph({"x": dims}), deployed()).fields["shape"] == field
 
 
 @pytest.mark.parametrize(("dims", "word"), [((None, 3), "open dims"), ((), "scalar")])
 def test_open_dims(dims: tuple[int | None, ...], word: str) -> None:
     with pytest.raises(PredictionRefused, match=word):
-        generation_b.name(graph({"x": dims}), deployed())
+        naming.name_1_23(graph({"x": dims}), deployed())
 
 
 @pytest.mark.parametrize(

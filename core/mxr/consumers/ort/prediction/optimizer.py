@@ -17,9 +17,8 @@ from typing import Any
 
 from mxr.onnxfile.writing import field
 
-from .graph import Graph, Sizes, read_graph
-from .order import depth_first
-from .refusal import PredictionRefused
+from .graph import Graph, Sizes, depth_first, read_graph
+from .name_fields import PredictionRefused
 from .skeleton import BRAIN, DOUBLE, FLOAT, HALF, Unsuited, write_skeleton
 
 PATIENCE = 600.0

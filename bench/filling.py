@@ -19,7 +19,7 @@ from mxr.artifact.attributes import Attributes, Request
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.model_files import ModelFiles
 from mxr.protocol.artifacts import Publish, RegisterModel
-from mxr_registry.access.caller import Caller
+from mxr_registry.access.scopes import Caller
 from mxr_registry.artifacts import blobs, models, publication
 from mxr_registry.artifacts.checked_publication import CheckedPublication, PublicationSource
 from mxr_registry.database.session import Database

@@ -14,15 +14,18 @@ from starlette.types import Receive, Scope, Send
 from mxr.errors import InterruptionError, MxrError, NotFoundError, UsageError
 from mxr.protocol.artifacts import REGISTRY_HEADER
 from mxr_registry.access.authentication import Authenticator
+from mxr_registry.artifacts.inspection import RefusalMemory
 from mxr_registry.artifacts.usage import UsageCounter
 from mxr_registry.config.settings import RegistrySettings
 from mxr_registry.database.identity import RegistryIdentity
 from mxr_registry.database.session import Database
 from mxr_registry.jobs.notifications import JobNotifier
+from mxr_registry.routes.fair_places import CheckingPool, UploadSlots
+from mxr_registry.routes.scoped import allowed_methods
+from mxr_registry.server.middleware import BodyMemory, CountedApp, IdentifiedApp, RequestIds, SubPath
 
 from . import metrics, request_id
 from .artifacts import inspection
-from .artifacts.refusals import RefusalMemory
 from .openapi.document import openapi_document
 from .routes import (
     api_page,
@@ -40,18 +43,10 @@ from .routes import (
     uses,
     workers,
 )
-from .routes import metrics as metrics_routes
-from .routes.checking_pool import CheckingPool
 from .routes.deps import Services, error_reply
 from .routes.download_buffers import DownloadBuffers
-from .routes.identity import IdentifiedApp
-from .routes.methods import allowed_methods
-from .routes.upload_slots import UploadSlots
-from .server.body_memory import BodyMemory
 from .server.reply_memory import ReplyMemory
 from .server.request_guard import RequestGuard
-from .server.request_ids import RequestIds
-from .server.sub_path import SubPath
 from .storage import open_store
 
 log = logging.getLogger("mxr_registry")
@@ -59,7 +54,7 @@ log = logging.getLogger("mxr_registry")
 # What fleets call most comes first, and fixed paths come before those with an id in their place.
 MODULES = (
     *(health, resolve, artifacts, locks, uses, blobs, models, pipelines, jobs, job_logs, workers, queue),
-    *(metrics_routes, tokens, api_page),
+    *(tokens, api_page),
 )
 ROUTERS = (resolve.direct_router, *(module.router for module in MODULES))
 
@@ -97,7 +92,7 @@ def create_app(settings: RegistrySettings) -> FastAPI:
     app.state.rules = settings.rules
     app.state.notifier = JobNotifier(db, app.state.rules)
     app.state.counters = metrics.Counters()
-    app.add_middleware(metrics_routes.CountedApp, counters=app.state.counters)
+    app.add_middleware(CountedApp, counters=app.state.counters)
     app.add_middleware(ReplyMemory, total=settings.limits.reply_memory)
     app.add_middleware(BodyMemory, total=settings.limits.body_memory, largest=settings.limits.body)
     app.state.identity = RegistryIdentity(db)

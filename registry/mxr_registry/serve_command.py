@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
     import uvicorn
 
+    from mxr_registry.server.listeners import ServerCertificate
+
     from .server.connections import BoundedConnections
-    from .server.tls import ServerCertificate
 
 GRACEFUL = 3
 """Seconds that running requests get to finish when the service stops."""
@@ -111,7 +112,7 @@ def serve(data: Path | None, config: Path | None, words: tuple[str, ...], **give
 
 
 def _certificate(settings: RegistrySettings) -> ServerCertificate | None:
-    from .server.tls import ServerCertificate
+    from mxr_registry.server.listeners import ServerCertificate
 
     if settings.tls_cert is None or settings.tls_key is None:
         return None
@@ -125,7 +126,8 @@ def _default_serve(settings: RegistrySettings, listeners: Sequence[socket.socket
 
 def _prepare(settings: RegistrySettings) -> None:
     """Prepare database and store before the first request: migrate or check the schema, remove stale uploads."""
-    from .access.revocations import reconcile
+    from mxr_registry.access.tokens import reconcile
+
     from .database import schema
     from .storage import open_store
 
@@ -231,10 +233,11 @@ def _server(
 
     import uvicorn
 
+    from mxr_registry.server.listeners import tell_ready
+
     from .jobs import lease_endings
     from .routes.threads import bound_shared_threads
     from .server.connections import AcceptedConnection
-    from .server.service_manager import tell_ready
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:

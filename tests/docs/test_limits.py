@@ -10,7 +10,7 @@ from mxr.artifact import limits
 from mxr.protocol.artifacts import FOLLOWS_HEADER, MAX_FOLLOWED
 from mxr.util import codec
 from mxr_registry.artifacts import catalog, resolution
-from mxr_registry.artifacts.refusals import MAX_REFUSALS
+from mxr_registry.artifacts.inspection import MAX_REFUSALS
 from mxr_registry.artifacts.usage import MAX_COUNTED
 from mxr_registry.config import lanes
 from mxr_registry.config.limits import RequestLimits
@@ -20,15 +20,14 @@ from mxr_registry.jobs.logs import HEAD, TAIL
 from mxr_registry.jobs.transitions import MAX_EVENTS
 from mxr_registry.routes.bodies import FREE_VALUES, LARGE, SMALL, VALUE
 from mxr_registry.routes.deps import LOG_PAGES
+from mxr_registry.routes.fair_places import MAX_BUFFERED_BYTES
 from mxr_registry.routes.threads import LEASES, RESOLVES, SHARED, SURVEYS
-from mxr_registry.routes.upload_slots import MAX_BUFFERED_BYTES
-from mxr_registry.server.body_memory import FREE as BODY_FREE
 from mxr_registry.server.connections import BODY_READ, MAX_FIELDS, MAX_HEADER, MAX_PIPELINED, MIN_RATE
+from mxr_registry.server.middleware import FREE as BODY_FREE
 from mxr_registry.server.reply_memory import LISTS_AT_ONCE
 from mxr_registry.server.request_guard import MAX_URL
-from mxr_registry.storage.file_digests import MAX_CHAINS
-from mxr_registry.storage.objects import MAX_CHECKED
-from mxr_registry.storage.recent_heads import MAX_HELD
+from mxr_registry.storage.objects import MAX_CHECKED, MAX_HELD
+from mxr_registry.storage.store import MAX_CHAINS
 
 API = (ROOT / "docs" / "api.md").read_text()
 OPERATE = (ROOT / "docs" / "operate.md").read_text()

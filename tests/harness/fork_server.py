@@ -65,7 +65,7 @@ NOT_LOADED = (
     "__main__",
     "mxr_workers.compiler",
     "mxr_registry.artifacts.inspector",
-    "mxr.consumers.ort.prediction.optimizer",
+    "mxr.consumers.ort.prediction.child",
 )
 """Modules that run as programs of their own, in a child's interpreter."""
 

@@ -19,9 +19,8 @@ from mxr.errors import UsageError
 from mxr.protocol import jobs as job_protocol
 from mxr.util import codec
 from mxr_registry.openapi.fields import FACTS
-from mxr_registry.routes.methods import REFUSAL
 from mxr_registry.routes.resolve import DirectRoute
-from mxr_registry.routes.scoped import ScopedRoute
+from mxr_registry.routes.scoped import REFUSAL, ScopedRoute
 
 OPERATIONS = {found["operationId"]: (method, found) for method, _, found in operations()}
 SCHEMAS = document()["components"]["schemas"]

@@ -9,7 +9,7 @@ import pytest
 
 from mxr.errors import UsageError
 from mxr_registry.config.settings import RegistrySettings
-from mxr_registry.server.sub_path import SubPath
+from mxr_registry.server.middleware import SubPath
 
 
 def served(path: str, location: bytes = b"/v1/jobs/1") -> tuple[str, bytes]:

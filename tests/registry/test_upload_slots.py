@@ -12,9 +12,8 @@ import pytest
 
 from mxr.errors import InterruptionError
 from mxr.util.hashing import CHUNK
-from mxr_registry.routes import uploads
-from mxr_registry.routes.fair_places import Requester
-from mxr_registry.routes.upload_slots import CHUNKS_EACH, MAX_BUFFERED_BYTES, SLOTS, SLOWEST, UploadSlots
+from mxr_registry.routes import blobs
+from mxr_registry.routes.fair_places import CHUNKS_EACH, MAX_BUFFERED_BYTES, SLOTS, SLOWEST, Requester, UploadSlots
 
 
 async def upload(slots: UploadSlots, client: Requester, running: list[str], end: asyncio.Event) -> None:
@@ -129,7 +128,7 @@ def test_a_slow_client_is_written_in_small_chunks(
 ) -> None:
     """`seconds` pass between two parts of the body: an S3 server closes a connection that is silent for long."""
     clock = [0.0]
-    monkeypatch.setattr(uploads, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(blobs, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     left = [2 * CHUNK + 1000]
 
     async def stream() -> AsyncIterator[bytes]:
@@ -141,6 +140,6 @@ def test_a_slow_client_is_written_in_small_chunks(
 
     async def run() -> list[int]:
         request: Any = SimpleNamespace(stream=stream)
-        return [len(chunk) async for chunk in uploads._chunks(request, UploadSlots(60))]
+        return [len(chunk) async for chunk in blobs._chunks(request, UploadSlots(60))]
 
     assert asyncio.run(run()) == sizes

@@ -26,7 +26,7 @@ from mxr.protocol.access import ADMIN, LOCAL, TOKEN, WORK
 from mxr_registry.database.session import Database, Now, PreparedQuery, Row
 from mxr_registry.database.tables import TokenRow
 
-from .caller import Caller
+from .scopes import Caller
 from .tokens import digest_of, record_uses
 
 log = logging.getLogger("mxr_registry")

@@ -2,10 +2,14 @@
 
 A token is `mxr_<id>_<secret>`. The secret has 256 random bits, so one sha256 of the token is all that is stored: no
 password hash has anything to slow down. A revoked token keeps its row, which shows who had it.
+
+The ids of revoked tokens are in the store too, so that an older database, from a backup, does not revive them: a start
+of the registry compares both.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
@@ -15,12 +19,13 @@ from sqlalchemy import func, insert, select, update
 
 from mxr.artifact.limits import MAX_TOKENS
 from mxr.artifact.timestamps import Timestamp
-from mxr.errors import ConflictError, NotFoundError
+from mxr.errors import ConflictError, MxrError, NotFoundError
 from mxr.protocol.access import TOKEN_ID, CreateToken, NewToken, Token, check_scopes
 from mxr.util import codec
 from mxr_registry.database.paging import MAX_ROWS, list_page, read_cursor
-from mxr_registry.database.session import Now, Row, Session, now
+from mxr_registry.database.session import Database, Now, Row, Session, now
 from mxr_registry.database.tables import TokenRow
+from mxr_registry.storage.store import Store
 
 ROWS = select(
     TokenRow.seq,
@@ -152,3 +157,46 @@ def _token(row: Row) -> Token:
 
 def _time(seconds: float | None) -> Timestamp | None:
     return None if seconds is None else Timestamp(seconds)
+
+
+log = logging.getLogger("mxr_registry")
+
+
+def revoke(db: Database, store: Store, id: str) -> Token:
+    """Revoke a token in the database, and then in the store, and return it. Raises `NotFoundError`, `TemporaryError`.
+
+    Where the store does not take it, the token is revoked all the same, and `reconcile` writes it later.
+    """
+    with db.writing() as session:
+        found = revoke_token(session, id)
+    _record(store, id)
+    return found
+
+
+def reconcile(db: Database, store: Store) -> int:
+    """Revoke in the database what is revoked in the store, and the other way round. Return how many revived tokens.
+
+    Raises `TemporaryError`.
+    """
+    in_store = store.revoked_tokens()
+    with db.reading() as session:
+        in_database = set(revoked(session))
+    count = 0
+    if in_store - in_database:
+        with db.writing() as session:
+            count = revoke_tokens(session, sorted(in_store - in_database))
+    if count:
+        log.warning("revoked %d tokens again that this database had as valid: it comes from an older backup", count)
+    for id in sorted(in_database - in_store):
+        if not _record(store, id):
+            break
+    return count
+
+
+def _record(store: Store, id: str) -> bool:
+    try:
+        store.record_revoked_token(id)
+    except MxrError as problem:
+        log.warning("the store does not know yet that token %s is revoked: %s", id, problem)
+        return False
+    return True

@@ -19,7 +19,7 @@ from mxr.errors import DamagedError, NoSuchBlobError, NoSuchModelError
 from mxr.onnxfile import OnnxInput, OnnxModel, OutputDim, check_names
 from mxr.protocol.artifacts import RegisterModel, check_model
 from mxr.util.codec import canonical, encode, refuse
-from mxr_registry.access.caller import Caller
+from mxr_registry.access.scopes import Caller
 from mxr_registry.database.paging import MAX_ROWS, PREFETCHED, cursor, page_json, read_cursor, read_page
 from mxr_registry.database.session import Database, Row, Session, now
 from mxr_registry.database.stored_object import StoredObject

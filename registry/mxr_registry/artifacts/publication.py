@@ -27,7 +27,7 @@ from mxr_registry.database.stored_object import StoredObject
 from mxr_registry.database.tables import ArtifactBlobRow, ArtifactInputRow, ArtifactRow
 from mxr_registry.storage.store import Store
 
-from . import amendment, blobs, catalog, models, removals
+from . import amendment, blobs, catalog, models
 from .checked_publication import CheckedPublication, PublicationSource
 from .inspection import Description
 
@@ -186,7 +186,7 @@ def write_artifact(session: Session, namespace: str, checked: CheckedPublication
     _refuse_second_model(session, namespace, checked)
     _refuse_too_many(session, namespace, checked)
     values = _values(session, namespace, checked) | amendment.facts_of(session, namespace, checked)
-    values |= removals.restore(session, namespace, checked)
+    values |= amendment.restore(session, namespace, checked)
     seq = session.execute(insert(row).values(values).returning(row.seq)).scalar_one()
     _bind(session, namespace, seq, checked.wanted.manifest)
     inputs = [{"artifact": seq, "name": name} for name, _ in checked.wanted.key.inputs]

@@ -29,7 +29,7 @@ from mxr.consumers.ort.recording_form import check_recording
 from mxr.errors import ConflictError, NoSuchBlobError, NoSuchModelError, TemporaryError, UsageError
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
-from mxr_registry.access.caller import Caller
+from mxr_registry.access.scopes import Caller
 from mxr_registry.artifacts import blobs, catalog, resolution
 from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import JobRules

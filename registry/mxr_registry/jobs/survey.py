@@ -1,25 +1,32 @@
-"""Survey many requests: which have an artifact, which an open job, which can be compiled, and in what time.
+"""Survey and watch many requests: which have an artifact, which an open job, which can be compiled, in what time.
 
 Each reply is what a submission of the request would find now. A survey writes nothing and counts no miss.
+
+A watch returns the jobs that changed since the versions that the client knows.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
+
+from sqlalchemy import select
 
 from mxr.artifact.attributes import Constraints, Request
 from mxr.errors import UsageError
+from mxr.protocol import jobs as job_protocol
 from mxr.protocol.jobs import RUNNING, JobFailure
-from mxr.protocol.surveys import RequestStatus, Survey, SurveyReply
+from mxr.protocol.surveys import MAX_TOLD, RequestStatus, Survey, SurveyReply
 from mxr.util.codec import canonical, decode, encode
 from mxr_registry.artifacts import resolution
 from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import JobRules
-from mxr_registry.database.session import Session
+from mxr_registry.database.job_tables import JobRow
+from mxr_registry.database.session import Row, Session
 
-from . import askers, estimates, failures, submission
+from . import askers, estimates, failures, submission, tracking
 from .live_capabilities import LiveCapabilities
 
 
@@ -83,3 +90,46 @@ class _Surveyor:
         if model_and_arch not in self._estimates:
             self._estimates[model_and_arch] = estimates.estimate(self._session, self._namespace, *model_and_arch)
         return self._estimates[model_and_arch]
+
+
+BATCH = 500
+"""Ids per statement. Databases limit the number of parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchResult:
+    """The JSON of the reply, whether it contains a change, and the ids of the jobs that can still change."""
+
+    text: str
+    has_changes: bool
+    open: frozenset[str]
+
+
+def changed(session: Session, namespace: str, known: Mapping[str, int], viewer: str | None = None) -> WatchResult:
+    """Return the jobs with a newer version than the known one, earliest change first, and the ids that do not exist.
+
+    `known` maps job ids to versions.
+    """
+    ids = list(known)
+    found: list[Row] = []
+    for begin in range(0, len(ids), BATCH):
+        batch = ids[begin : begin + BATCH]
+        query = select(JobRow.id, JobRow.seq, JobRow.version, JobRow.state).where(
+            JobRow.namespace == namespace, JobRow.id.in_(batch), *askers.seen_by(viewer)
+        )
+        found += session.execute(query).all()
+    existing = {row.id for row in found}
+    gone = [id for id in ids if id not in existing]
+    newer = sorted((row for row in found if row.version > known[row.id]), key=lambda row: row.version)
+    documents = ",".join(_document(session, row.seq) for row in newer[:MAX_TOLD])
+    still_open = frozenset(row.id for row in found if row.state in job_protocol.OPEN)
+    return WatchResult(f'{{"jobs":[{documents}],"gone":{canonical(gone)}}}', bool(newer or gone), still_open)
+
+
+def _document(session: Session, seq: int) -> str:
+    """The JSON of a job without its queue position, which takes one more query per queued job."""
+    row = session.execute(tracking.BY_SEQ, {"of": seq}).one()
+    seconds, rests_on = None, None
+    if row.state in job_protocol.OPEN:
+        seconds, rests_on = estimates.estimate(session, row.namespace, row.model, row.arch)
+    return canonical(tracking.job_document(row) | {"estimate": seconds, "estimate_from": rests_on})

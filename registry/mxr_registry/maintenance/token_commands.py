@@ -117,7 +117,7 @@ def revoke(names: tuple[str, ...], every: bool, before: str | None, as_json: boo
     if bool(names) == (before is not None):
         raise UsageError("Which tokens?", hint="Give an ID or NAME of each, or --created-before.")
     moment = None if before is None else Timestamp.from_json(before, "--created-before")
-    from mxr_registry.access import revocations, tokens
+    from mxr_registry.access import tokens
     from mxr_registry.storage import open_store
 
     settings = read_settings(**given)
@@ -126,7 +126,7 @@ def revoke(names: tuple[str, ...], every: bool, before: str | None, as_json: boo
     if moment is not None:
         with db.reading() as session:
             ids = tokens.created_before(session, moment)
-    revoked = [revocations.revoke(db, store, id) for id in ids]
+    revoked = [tokens.revoke(db, store, id) for id in ids]
     if as_json:
         write_json({"revoked": [codec.encode(each) for each in revoked]})
     else:

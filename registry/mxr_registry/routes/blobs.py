@@ -1,27 +1,50 @@
-"""Routes for blobs: find missing ones, upload one, download one."""
+"""Routes for blobs: find missing ones, upload one, download one.
+
+The code of an upload is `async` because it waits for the client. Hashing, writing and syncing run in a thread, one
+chunk at a time. It opens its file with the first chunk: a client that sends nothing holds a connection only. Of an
+interrupted upload nothing is kept.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import partial
 
+import xxhash
 from fastapi import Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
+from starlette.requests import ClientDisconnect
 
-from mxr.artifact.manifest import Blob, check_sha256
+from mxr.artifact.manifest import NO_CHAIN, Blob, check_sha256
+from mxr.errors import InterruptionError, TooLargeError, UsageError
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.protocol.access import FETCH, WORK
+from mxr.protocol.artifacts import FOLLOWS_HEADER, MAX_FOLLOWED
 from mxr.util import codec
-from mxr_registry.access.caller import Caller
+from mxr.util.hashing import Hasher
+from mxr_registry.access.scopes import Caller
 from mxr_registry.artifacts import blobs
+from mxr_registry.database.stored_object import StoredObject
 from mxr_registry.openapi.operations import BYTES, DOWNLOAD, ETAG, LOCATION, RANGES, Success, header, operation, query
 from mxr_registry.storage.s3_settings import is_loopback
-from mxr_registry.storage.store import ChunkSize
+from mxr_registry.storage.store import ChunkSize, Upload
 
 from .bodies import LargeBodyDep, decode_body
-from .deps import BlobSha256, CallerDep, RequesterDep, ServicesDep, reply, scoped_router, stored_reply
-from .methods import fixed_path
+from .deps import (
+    BlobSha256,
+    CallerDep,
+    RequesterDep,
+    Services,
+    ServicesDep,
+    reply,
+    scoped_router,
+    stored_reply,
+)
+from .fair_places import Requester, UploadSlots
 from .ranges import bytes_response
-from .uploads import receive
+from .scoped import fixed_path
 
 router = scoped_router(prefix="/v1/blobs", tags=["blobs"])
 fixed_path(router, "/missing", "GET", "HEAD", "PUT")
@@ -113,3 +136,90 @@ def _is_local(request: Request) -> bool:
     """Whether the client runs on this machine. The location of a client behind a proxy is unknown."""
     forwarded = any(name in request.headers for name in ("x-forwarded-for", "forwarded", "via"))
     return not forwarded and request.client is not None and is_loopback(request.client.host)
+
+
+FLUSH_SECONDS = 5.0
+"""Seconds after which a chunk is written however small it is: an S3 server closes a connection that is silent."""
+
+
+async def receive(request: Request, services: Services, caller: Caller, client: Requester, sha256: str) -> StoredObject:
+    """Store the request body as the blob `sha256` and return it.
+
+    No transaction is open while bytes arrive. Raises `DamagedError` if the bytes have another sha256, `UsageError` for
+    an empty body or one without its size, `TooLargeError`, `DiskFullError`, and `InterruptionError` if the client
+    disconnects, or takes longer than an upload of this size may.
+    """
+    announced = _content_length(request, services.settings.limits.blob)
+    follows = _follows(request)
+    upload: Upload | None = None
+    threads = services.upload_threads
+    quick = xxhash.xxh3_128()
+    try:
+        async with services.uploads.slot(client, announced):
+            had_row = await run_in_threadpool(blobs.has_row, services.db, sha256)
+            whole = None
+            if follows and follows != [NO_CHAIN]:
+                before = (services.db, services.store, caller.namespace, follows)
+                whole = await threads.run(blobs.hash_before, *before)
+            hashers = [quick] if whole is None else [quick, whole]
+            async for chunk in _chunks(request, services.uploads):
+                if upload is None:
+                    upload = await threads.run(services.store.begin, sha256, announced)
+                await threads.run(_write, upload, hashers, chunk)
+            if upload is None:
+                raise InterruptionError(f"The upload of blob {sha256} ended before its first byte.")
+            size = await threads.run(upload.commit)
+            if follows == [NO_CHAIN]:
+                # The first blob of a file was hashed by its upload already.
+                whole = upload.hashed()
+    except ClientDisconnect:
+        raise InterruptionError(f"The upload of blob {sha256} was interrupted; nothing was stored.") from None
+    finally:
+        if upload is not None:
+            upload.discard()
+    if whole is not None:
+        services.store.digests.add(follows, sha256, whole)
+    uploaded = (services.db, services.store, caller.namespace, caller.principal, sha256, size, quick.hexdigest())
+    await run_in_threadpool(partial(blobs.record_upload, *uploaded, had_row=had_row))
+    return StoredObject(codec.canonical({"sha256": sha256, "size": size}), sha256, new=True)
+
+
+def _write(upload: Upload, hashers: Sequence[Hasher], chunk: bytearray) -> None:
+    upload.write(chunk)
+    for hasher in hashers:
+        hasher.update(chunk)
+
+
+async def _chunks(request: Request, slots: UploadSlots) -> AsyncIterator[bytearray]:
+    """The body in chunks of at least the size that `slots` says, except the last and those of a slow client."""
+    buffer, begun = bytearray(), time.monotonic()
+    async for part in request.stream():
+        buffer += part
+        if len(buffer) >= slots.chunk or (buffer and time.monotonic() - begun > FLUSH_SECONDS):
+            yield buffer
+            buffer, begun = bytearray(), time.monotonic()
+    if buffer:
+        yield buffer
+
+
+def _follows(request: Request) -> list[str]:
+    """What is before the blob in its file; empty if the client does not say it."""
+    text = request.headers.get(FOLLOWS_HEADER)
+    names = text.split(",") if text else []
+    if len(names) > MAX_FOLLOWED:
+        raise UsageError(f"{FOLLOWS_HEADER} has more than {MAX_FOLLOWED} entries.", hint="Omit the header.")
+    return [check_sha256(name.strip(), FOLLOWS_HEADER) for name in names]
+
+
+def _content_length(request: Request, limit: int) -> int:
+    text = request.headers.get("content-length", "")
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise UsageError(
+            "The upload of a blob needs its size in the header Content-Length.",
+            hint="Send the size of the body in bytes, and do not send it chunked.",
+        )
+    if int(text) == 0:
+        raise UsageError("The blob is empty.", hint="Send the bytes of the blob as the request body.")
+    if int(text) > limit:
+        raise TooLargeError(f"The blob exceeds the limit of {limit} bytes.", hint="Split the file into smaller blobs.")
+    return int(text)

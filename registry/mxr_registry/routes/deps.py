@@ -15,7 +15,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from mxr.errors import MEDIA_TYPE, MxrError
 from mxr.protocol.access import WORK
-from mxr_registry.access.caller import Caller
+from mxr_registry.access.scopes import Caller
 from mxr_registry.artifacts.models import DescribeModel
 from mxr_registry.artifacts.publication import Inspect
 from mxr_registry.artifacts.usage import UsageCounter
@@ -29,12 +29,10 @@ from mxr_registry.request_id import error_body
 from mxr_registry.storage.store import Store
 
 from .bodies import small_body
-from .checking_pool import CheckingPool
 from .download_buffers import DownloadBuffers
-from .fair_places import FairPlaces, Requester
+from .fair_places import CheckingPool, FairPlaces, Requester, UploadSlots
 from .scoped import Handler, ScopedRoute, address_of, caller_of
 from .threads import BODIES, LEASES, PROBES, RESOLVES, SURVEYS, UPLOADS, ThreadPool
-from .upload_slots import UploadSlots
 
 SURVEYS_WAITING = 64
 """Surveys that wait; beyond it 503."""

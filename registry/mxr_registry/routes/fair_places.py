@@ -1,19 +1,30 @@
 """Divides places among clients: none has all of them, by its address or by its token, and some are kept for workers.
 
 A token can be used from many addresses, and an address can have many tokens: a client has a share by each of the two.
+
+UploadSlots   bounds the uploads that run at one time, and with them their memory, threads and requests of the store.
+              The others wait without a thread, and nothing of their bodies is read. No upload takes longer than its
+              size explains.
+CheckingPool  threads for requests that take long: publications, finished jobs and registrations of models read every
+              byte and start a process; surveys compare a thousand requests. In the pool of all requests, some dozens of
+              them would stop even the heartbeats of workers.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
-from anyio import CapacityLimiter
+from anyio import CapacityLimiter, move_on_after
 
-from mxr.errors import TemporaryError, TooManyRequestsError
+from mxr.errors import InterruptionError, TemporaryError, TooManyRequestsError
+from mxr.util.hashing import CHUNK
+from mxr_registry.routes.threads import ThreadPool
 
 RETRY_AFTER = 5.0
 """Seconds after which a client is asked to try again."""
@@ -133,3 +144,91 @@ class FairPlaces:
                 limiter = self._limiters.setdefault(name, CapacityLimiter(part(self._places)))
                 await stack.enter_async_context(limiter)
             yield
+
+
+SLOTS = 64
+"""Uploads at one time."""
+
+MAX_BUFFERED_BYTES = 128 << 20
+"""Bytes that all uploads together hold."""
+
+CHUNKS_EACH = 5
+"""Chunks that one upload holds: one that arrives, one that is held back until the sha256 is known, two that wait for
+the store, and one that is being sent.
+"""
+
+
+SLOWEST = 1 << 20
+"""Bytes per second of an upload, beyond the time that each may take (`limits.upload_seconds`)."""
+
+
+class UploadSlots:
+    """The uploads that run, and from their number the size of the chunks in which they are written.
+
+    `seconds`: the time of an upload, in addition to that of its bytes at the `SLOWEST` rate.
+    """
+
+    def __init__(self, seconds: float, slots: int = SLOTS) -> None:
+        self._seconds, self._places = seconds, FairPlaces(slots)
+
+    @asynccontextmanager
+    async def slot(self, client: Requester, size: int) -> AsyncIterator[None]:
+        """Wait for a slot, and hold it for the block: the upload of so many bytes. Used in the event loop only.
+
+        Raises `InterruptionError` if the block takes longer than it may.
+        """
+        async with self._places.place(client):
+            seconds = self._seconds + size / SLOWEST
+            with move_on_after(seconds) as scope:
+                yield
+        if scope.cancelled_caught:
+            raise InterruptionError(f"The upload took longer than {seconds:.0f} s, the limit for {size} bytes.")
+
+    @property
+    def chunk(self) -> int:
+        """Bytes per chunk at this moment."""
+        return min(CHUNK, MAX_BUFFERED_BYTES // (CHUNKS_EACH * max(1, self._places.taken)))
+
+
+T = TypeVar("T")
+
+
+class CheckingPool:
+    """Runs at most `running` calls at once, and lets at most `waiting` others wait."""
+
+    def __init__(self, running: int, waiting: int) -> None:
+        self._places = FairPlaces(running, waiting)
+        self._threads = ThreadPool(running)
+        self._turns: dict[str, _Turn] = {}
+
+    async def run(self, client: Requester, call: Callable[..., T], *arguments: object, turn: str | None = None) -> T:
+        """Return the result of a call in a thread of this pool. Calls with the same `turn` run one after the other.
+
+        Raises `TemporaryError` if too many calls wait, and `TooManyRequestsError` if too many of this client do.
+        """
+        # Calls of one client with the same turn wait for each other without a place.
+        own = None if turn is None else f"{client.principal} {turn}"
+        # The turn of all comes after the share: a client queued behind itself must not block others.
+        async with self._turn(own), self._places.share(client), self._turn(turn), self._places.place_in_share(client):
+            return await self._threads.run(call, *arguments)
+
+    @asynccontextmanager
+    async def _turn(self, name: str | None) -> AsyncIterator[None]:
+        if name is None:
+            yield
+            return
+        turn = self._turns.setdefault(name, _Turn())
+        turn.users += 1
+        try:
+            async with turn.lock:
+                yield
+        finally:
+            turn.users -= 1
+            if not turn.users:
+                del self._turns[name]
+
+
+class _Turn:
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.users = 0

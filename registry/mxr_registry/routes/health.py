@@ -1,15 +1,16 @@
-"""Routes for liveness and readiness probes."""
+"""Routes for operators: liveness and readiness probes, and Prometheus metrics."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fastapi import Response
+from fastapi import Request, Response
 
 from mxr.errors import TemporaryError, UsageError
-from mxr_registry.openapi.operations import Success, operation
+from mxr_registry import metrics
+from mxr_registry.openapi.operations import TEXT, Success, operation
 
-from .deps import Services, ServicesDep, reply, scoped_router
+from .deps import JobRulesDep, Services, ServicesDep, reply, scoped_router
 
 router = scoped_router(tags=["health"])
 
@@ -51,3 +52,17 @@ def _check(services: Services) -> None:
         services.store.ready()
     except UsageError as problem:
         raise TemporaryError(problem.message, hint=problem.hint) from problem
+
+
+@router.get(
+    "/metrics",
+    summary="Metrics for Prometheus",
+    **operation(
+        "get_metrics", {200: Success("Metrics in the text format of Prometheus.", {"type": "string"}, media_type=TEXT)}
+    ),
+)
+def show_metrics(request: Request, services: ServicesDep, rules: JobRulesDep) -> Response:
+    """Jobs, queue, workers, compile seconds by arch, and resolve hits and misses."""
+    with services.db.reading() as session:
+        text = metrics.text(session, rules, request.app.state.counters)
+    return Response(text.encode(), media_type="text/plain; version=0.0.4")

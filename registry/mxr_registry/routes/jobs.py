@@ -37,8 +37,7 @@ from mxr_registry.openapi.operations import (
 
 from .bodies import BodyDep, LargeBodyDep, decode_body
 from .deps import CallerDep, JobId, JobRulesDep, RequesterDep, Services, ServicesDep, reply, scoped_router
-from .methods import fixed_path
-from .scoped import admit_again
+from .scoped import admit_again, fixed_path
 
 router = scoped_router(prefix="/v1/jobs", tags=["jobs"])
 fixed_path(router, "/claim", "GET")

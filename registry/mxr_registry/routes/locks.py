@@ -7,7 +7,7 @@ from fastapi import Request, Response
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.protocol.access import PROMOTE
 from mxr.util.hashing import sha256_hex
-from mxr_registry.access.caller import Caller
+from mxr_registry.access.scopes import Caller
 from mxr_registry.artifacts import locks
 from mxr_registry.database.paging import MAX_ROWS
 from mxr_registry.openapi.operations import ETAG, IF_NONE_MATCH, LOCATION, Success, operation

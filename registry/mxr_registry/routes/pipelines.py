@@ -10,16 +10,15 @@ from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from mxr.protocol import surveys
-from mxr_registry.access.caller import Caller
-from mxr_registry.jobs import changed_jobs, survey
+from mxr_registry.access.scopes import Caller
+from mxr_registry.jobs import survey
 from mxr_registry.memory_budget import RESERVATION
 from mxr_registry.openapi.operations import Success, operation
 
 from .bodies import LargeBodyDep, decode_body
 from .deps import CallerDep, JobRulesDep, RequesterDep, Services, ServicesDep, reply, scoped_router
 from .jobs import NotifierDep
-from .methods import fixed_path
-from .scoped import admit_again
+from .scoped import admit_again, fixed_path
 
 router = scoped_router(prefix="/v1", tags=["pipelines"])
 fixed_path(router, "/jobs/watch", "GET")
@@ -92,6 +91,6 @@ async def watch(
     return reply(result.text)
 
 
-def _changed(services: Services, caller: Caller, known: Mapping[str, int]) -> changed_jobs.WatchResult:
+def _changed(services: Services, caller: Caller, known: Mapping[str, int]) -> survey.WatchResult:
     with services.db.reading() as session:
-        return changed_jobs.changed(session, caller.namespace, known, caller.owner)
+        return survey.changed(session, caller.namespace, known, caller.owner)

@@ -13,7 +13,7 @@ from mxr.artifact.partial import PartialRequest
 from mxr.errors import TooLargeError
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.util import codec
-from mxr_registry.access.caller import Caller
+from mxr_registry.access.scopes import Caller
 from mxr_registry.artifacts import candidates, misses, namespaces, resolution
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.paging import MAX_ROWS

@@ -1,20 +1,46 @@
-"""Routes that check the token of a request before anything else of it is read."""
+"""Routes that check the token of a request before anything else of it is read.
+
+A reply with status 405 names the methods of a path (`allowed_methods`): Starlette names those of the first route that
+has the path, and takes the last word of a fixed path such as `/v1/jobs/claim` for an id where the method is another
+one. Source of the rules: RFC 9110, section 15.5.6.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
+from http import HTTPStatus
 from typing import Any
 
-from fastapi import Request, Response
+from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.routing import APIRoute
 
 from mxr.errors import UnauthenticatedError
 from mxr_registry.access.authentication import Authenticator, own_caller, require, token_of
-from mxr_registry.access.caller import Caller
-from mxr_registry.access.scopes import scopes_of
+from mxr_registry.access.scopes import Caller, scopes_of
 
-from .methods import REFUSAL
 from .threads import ThreadPool
+
+
+def fixed_path(router: APIRouter, path: str, *others: str) -> None:
+    """Answer 405 to the methods `others`, with which a route that has an id in its path would take this one."""
+
+    async def refuse() -> None:
+        raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED)
+
+    router.add_api_route(path, refuse, methods=list(others), include_in_schema=False, name=REFUSAL)
+
+
+REFUSAL = "refuse_method"
+
+
+def allowed_methods(routers: Iterable[APIRouter], path: str) -> list[str]:
+    """Return the methods of a path in order. A fixed path has those of its own routes only."""
+    routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+    found = [route for route in routes if route.path == path] or [
+        route for route in routes if route.path_regex.match(path)
+    ]
+    return sorted({method for route in found if route.name != REFUSAL for method in route.methods or ()})
+
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 

@@ -10,7 +10,7 @@ from fastapi import Path, Request, Response
 from mxr.artifact.timestamps import Timestamp
 from mxr.protocol import access
 from mxr.util import codec
-from mxr_registry.access import revocations, tokens
+from mxr_registry.access import tokens
 from mxr_registry.access.authentication import Authenticator
 from mxr_registry.database.paging import MAX_ROWS
 from mxr_registry.openapi.operations import LOCATION, Success, operation
@@ -80,6 +80,6 @@ def revoke_token(id: TokenId, request: Request, services: ServicesDep) -> Respon
     """It is refused from now on by this registry, and within 2 seconds by the others on the same database."""
     authenticator = request.app.state.authenticator
     assert isinstance(authenticator, Authenticator)
-    found = revocations.revoke(services.db, services.store, id)
+    found = tokens.revoke(services.db, services.store, id)
     authenticator.revoke(found.id, found.revoked_at or 0.0)
     return reply(tokens.token_json(found))

@@ -1,4 +1,9 @@
-"""What a registry listens on: a port, a Unix socket, what a service manager passes on, the socket of its own user."""
+"""What a registry listens on: a port, a Unix socket, what a service manager passes on, the socket of its own user.
+
+A service manager such as systemd gives sockets that stay open while the registry restarts, so that nobody else can take
+their port or path, and it hears when the registry serves. Sources: sd_listen_fds(3), sd_notify(3). The certificate of a
+registry that terminates TLS itself is loaded again on SIGHUP.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,9 @@ import contextlib
 import errno
 import ipaddress
 import logging
+import os
 import socket
+import ssl
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -15,7 +22,63 @@ from mxr.errors import TemporaryError, UsageError
 from mxr.protocol import local_socket
 from mxr_registry.config.settings import RegistrySettings
 
-from .service_manager import inherited_sockets
+
+class ServerCertificate:
+    """A certificate with its chain, and its key, both in PEM form. `context` has what was loaded last."""
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        """Raise `UsageError` for files that cannot be used."""
+        self._certificate, self._key = certificate, key
+        self.context = self._load(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
+
+    def reload(self) -> None:
+        """Load the files again, for connections from now on. What cannot be used is logged, and changes nothing."""
+        try:
+            # Loaded for a trial first: a certificate without its key would end every new connection.
+            self._load(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
+            self._load(self.context)
+        except UsageError as problem:
+            log.error("the certificate stays as it is: %s %s", problem.message, problem.hint)
+        else:
+            log.warning("loaded the certificate %s", self._certificate)
+
+    def _load(self, context: ssl.SSLContext) -> ssl.SSLContext:
+        try:
+            # Without a password, OpenSSL would ask the terminal for that of an encrypted key.
+            context.load_cert_chain(self._certificate, self._key, password=lambda: "")
+        except (OSError, ValueError) as problem:
+            reason = getattr(problem, "reason", None) or getattr(problem, "strerror", None) or problem
+            raise UsageError(
+                f"The certificate {self._certificate} and the key {self._key} cannot be used: {reason}.",
+                hint="Give the certificate with its chain, and its key without a password, as files in PEM form.",
+            ) from None
+        return context
+
+
+FIRST = 3
+"""The descriptor of the first socket."""
+
+
+def inherited_sockets(environ: Mapping[str, str]) -> list[socket.socket]:
+    """Return the sockets that the service manager listens on for this process; nothing where it has none."""
+    count = environ.get("LISTEN_FDS", "")
+    if environ.get("LISTEN_PID") != str(os.getpid()) or not (count.isascii() and count.isdigit()):
+        return []
+    found = [socket.socket(fileno=FIRST + number) for number in range(int(count))]
+    for each in found:
+        each.set_inheritable(False)
+    return found
+
+
+def tell_ready(environ: Mapping[str, str]) -> None:
+    """Send `READY=1` to the socket that a unit with `Type=notify` names; without one, do nothing."""
+    address = environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
+        # An @ stands for the zero byte of the abstract namespace.
+        connection.sendto(b"READY=1", address.replace("@", "\0", 1) if address[0] == "@" else address)
+
 
 DEFAULT_PORT = 8765
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import re
 
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
 from mxr.errors import TemporaryError
 from mxr_registry.memory_budget import RETRY_AFTER, MemoryBudget
 
-from .asgi import App, Message, Receive, Scope, Send, send_error
+from .middleware import send_error
 
 FREE = 64 << 10
 """Bytes up to which a reply is always sent."""
@@ -30,7 +32,7 @@ Building takes a processor, and Python has one: more at once are no faster, and 
 class ReplyMemory:
     """ASGI middleware that answers 503 in place of a large reply that finds no memory. `total`: bytes for all."""
 
-    def __init__(self, app: App, total: int) -> None:
+    def __init__(self, app: ASGIApp, total: int) -> None:
         self.app, self._budget = app, MemoryBudget(total)
         self._building: asyncio.Semaphore | None = None
 

@@ -17,9 +17,11 @@ import re
 from collections.abc import Collection
 from functools import lru_cache
 
+from starlette.types import ASGIApp, Receive, Scope, Send
+
 from mxr.errors import MxrError, NotAllowedError, UsageError
 
-from .asgi import App, Receive, Scope, Send, send_error
+from .middleware import send_error
 
 AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[^\s\[\]:@/?#]+)(?::[0-9]{1,5})?", re.ASCII)
 BODY_TYPES = ("application/json", "application/octet-stream")
@@ -36,7 +38,7 @@ Headers = dict[bytes, list[str]]
 class RequestGuard:
     """ASGI middleware that answers such requests with 403, 400, 414 or 415. `allowed`: further names for `Host`."""
 
-    def __init__(self, app: App, allowed: Collection[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, allowed: Collection[str] = ()) -> None:
         self.app = app
         names = frozenset(each.lower().rstrip(".") for each in allowed)
         # The same few values come with every request.

@@ -32,8 +32,18 @@ from mxr.protocol.access import TOKEN_ID
 from mxr.util import disk
 from mxr.util.hashing import FileStamp, read_chunks, sha256_chunks
 
-from .file_digests import FileDigests
-from .store import STALE, Chunk, ChunkSize, Reader, StoredItem, Upload, damaged_blob, full_chunk, no_such_blob
+from .store import (
+    STALE,
+    Chunk,
+    ChunkSize,
+    FileDigests,
+    Reader,
+    StoredItem,
+    Upload,
+    damaged_blob,
+    full_chunk,
+    no_such_blob,
+)
 
 log = logging.getLogger("mxr_registry")
 

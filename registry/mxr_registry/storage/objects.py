@@ -19,6 +19,7 @@ import logging
 import re
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,12 +29,51 @@ from mxr.errors import MxrError, TemporaryError
 from mxr.protocol.access import TOKEN_ID
 from mxr.util.hashing import sha256_chunks
 
-from .file_digests import FileDigests
-from .object_readers import ObjectReader, VerifiedReader
-from .object_upload import HEAD, ObjectUpload
-from .recent_heads import RecentHeads
+from .object_streams import HEAD, ObjectReader, ObjectUpload, VerifiedReader
 from .s3 import Bucket, ObjectVersion
-from .store import RECENT, STALE, Reader, StoredItem, Upload, damaged_blob, no_such_blob
+from .store import (
+    RECENT,
+    STALE,
+    FileDigests,
+    Reader,
+    StoredItem,
+    Upload,
+    damaged_blob,
+    no_such_blob,
+)
+
+MAX_HELD = 32 << 20
+"""Bytes of all heads together."""
+
+
+class RecentHeads:
+    """The heads of blobs, which were verified with them. Thread-safe."""
+
+    def __init__(self, most: int = MAX_HELD) -> None:
+        self._most = most
+        self._heads: OrderedDict[str, bytes] = OrderedDict()
+        self._held = 0
+        self._lock = threading.Lock()
+
+    def add(self, sha256: str, head: bytes) -> None:
+        """Keep the head of a blob, instead of those that arrived first where they become too many."""
+        with self._lock:
+            self._held += len(head) - len(self._heads.pop(sha256, b""))
+            self._heads[sha256] = head
+            while self._held > self._most:
+                self._held -= len(self._heads.popitem(last=False)[1])
+
+    def forget(self, sha256: str) -> None:
+        """Drop the head of a blob."""
+        with self._lock:
+            self._held -= len(self._heads.pop(sha256, b""))
+
+    def read(self, sha256: str, offset: int, length: int) -> bytes | None:
+        """Return a range of a blob, None if its head does not hold all of it."""
+        with self._lock:
+            head = self._heads.get(sha256, b"")
+        return head[offset : offset + length] if offset + length <= len(head) else None
+
 
 log = logging.getLogger("mxr_registry")
 

@@ -13,7 +13,7 @@ from harness.programs import run as run_program
 from harness.waiting import PendingRequest, until
 from registry.registry_client import marked, on_sqlite
 
-from mxr_registry.access import revocations
+from mxr_registry.access import tokens
 from mxr_registry.access.tokens import list_tokens
 from mxr_registry.database.session import Database
 from mxr_registry.storage.local import LocalStore
@@ -157,7 +157,7 @@ def test_names_that_are_no_tokens_are_ignored(start: Any, tmp_path: Any) -> None
     for name in ("x", "0" * 13, "ABCDEF012345", "0" * 12):
         (folder / name).touch()
     assert store.revoked_tokens() == {"0" * 12}
-    assert revocations.reconcile(db, store) == 0, "that token is not in this database"
+    assert tokens.reconcile(db, store) == 0, "that token is not in this database"
     with db.reading() as session:
         found = {each["id"]: each["state"] for each in json.loads(list_tokens(session))["items"]}
     assert found[id] == "valid"

@@ -12,8 +12,7 @@ from registry.registry_client import on_sqlite
 from mxr.protocol.access import ADMIN, SCOPES
 from mxr_registry.access.scopes import OPERATIONS
 from mxr_registry.access.tokens import make_token
-from mxr_registry.routes.methods import REFUSAL
-from mxr_registry.routes.scoped import ScopedRoute
+from mxr_registry.routes.scoped import REFUSAL, ScopedRoute
 
 PARTS = {
     "{sha256}": "0" * 64,

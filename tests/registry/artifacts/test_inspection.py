@@ -20,8 +20,8 @@ from mxr.onnxfile.reader import structure_of
 from mxr.program import describe
 from mxr.program.source import BytesSource
 from mxr_registry.artifacts import inspection
+from mxr_registry.artifacts.inspection import RefusalMemory
 from mxr_registry.artifacts.inspector import PagedSource
-from mxr_registry.artifacts.refusals import RefusalMemory
 from mxr_registry.config.limits import RequestLimits
 from mxr_registry.storage.local import LocalStore
 

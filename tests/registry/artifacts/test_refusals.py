@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 
 from mxr.errors import DamagedBlobError, DamagedError, TemporaryError, TooManyRequestsError
-from mxr_registry.artifacts.refusals import (
+from mxr_registry.artifacts.inspection import (
     MAX_REFUSALS,
     SECONDS,
     SECONDS_AFTER_TIMEOUT,
     TIMED_OUT,
     RefusalMemory,
 )
-from mxr_registry.routes.checking_pool import CheckingPool
-from mxr_registry.routes.fair_places import Requester, network_of
+from mxr_registry.routes.fair_places import CheckingPool, Requester, network_of
 
 
 def raising(problem: Exception, calls: list[int]) -> Callable[[], Any]:

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from mxr_registry.access.caller import Caller
-from mxr_registry.jobs.changed_jobs import WatchResult
+from mxr_registry.access.scopes import Caller
 from mxr_registry.jobs.notifications import Subscription
+from mxr_registry.jobs.survey import WatchResult
 from mxr_registry.memory_budget import RESERVATION, MemoryBudget, Reservation
 from mxr_registry.routes import pipelines
 

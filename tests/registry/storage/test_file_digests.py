@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 
 from mxr.artifact.manifest import NO_CHAIN, next_chain
-from mxr_registry.storage.file_digests import FileDigests
+from mxr_registry.storage.store import FileDigests
 
 BLOBS = [b"one", b"two", b"three", b"four"]
 NAMES = [sha256(blob).hexdigest() for blob in BLOBS]

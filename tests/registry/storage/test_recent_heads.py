@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mxr_registry.storage.recent_heads import RecentHeads
+from mxr_registry.storage.objects import RecentHeads
 
 
 def test_a_range_is_given_only_where_all_of_it_is_held() -> None:

@@ -30,7 +30,7 @@ from mxr.errors import (
 )
 from mxr.util.hashing import CHUNK
 from mxr_registry.storage import objects, open_store, s3
-from mxr_registry.storage.object_upload import ObjectUpload
+from mxr_registry.storage.object_streams import ObjectUpload
 from mxr_registry.storage.objects import ObjectStore
 from mxr_registry.storage.store import Upload
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import keyword
 import sys
 from typing import NoReturn
 
@@ -47,6 +46,13 @@ COMMANDS = {
 }
 """Each command with its line in `mxr --help`. The help needs no command module, so none is imported for it."""
 
+MODULES = (
+    dict.fromkeys(("ls", "show", "promote", "rm"), "artifacts")
+    | dict.fromkeys(("logout", "whoami"), "login")
+    | {"identity": "key", "diff": "inspect", "import": "import_"}
+)
+"""The modules of commands, where they are not named like the command."""
+
 
 class LazyCommands(click.Group):
     """A command group that imports the module of a command when the command is called: `mxr fetch` must start fast."""
@@ -57,10 +63,8 @@ class LazyCommands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        name = cmd_name.replace("-", "_")
-        name = f"{name}_" if keyword.iskeyword(name) else name
-        command: click.Command = getattr(importlib.import_module(f"mxr_cli.commands.{name}"), name)
-        return command
+        module = importlib.import_module(f"mxr_cli.commands.{MODULES.get(cmd_name, cmd_name.replace('-', '_'))}")
+        return next(each for each in vars(module).values() if isinstance(each, click.Command) and each.name == cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

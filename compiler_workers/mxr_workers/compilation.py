@@ -17,13 +17,11 @@ from mxr.artifact.key import Key
 from mxr.artifact.program_evidence import contradictions
 from mxr.artifact.target import DynamicDim
 from mxr.errors import CompileFailedError, DamagedError, UsageError
-from mxr_workers.failures import CompileFailure, classify
-from mxr_workers.interpreter import Interpreter
-from mxr_workers.sandbox import ChildLimits, ChildObserver, ChildResult
 
-from .child_environment import child_environment, recorded_variables
-from .child_log import ChildLog
+from .failures import CompileFailure, classify
+from .interpreter import Interpreter, child_environment, recorded_variables
 from .reading import describe_program
+from .sandbox import ChildLimits, ChildLog, ChildObserver, ChildResult
 
 SEED = 1
 """The random seed of the inputs of every verification run, so that two runs can be compared."""

@@ -1,4 +1,4 @@
-"""The program `mxr-worker`, with the commands `run` and `host`. The environment is read only here."""
+"""The program `mxr-worker`, with the commands `run`, `host` and `config`. The environment is read only here."""
 
 from __future__ import annotations
 
@@ -6,20 +6,58 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import click
 
+from mxr.configuration.commands import Command, config_commands, file_options, print_error
+from mxr.configuration.reading import DEFAULT, ServiceValues, SetValue, assignments, read_service
 from mxr.display import logs, streams
 from mxr.entry_point import run_program
 from mxr.errors import MxrError, UsageError
 from mxr.request.defaults import this_host
 
-from .command_options import print_error, read_values, settings_options
-from .config_command import config
-from .settings import WorkerSettings, settings_of
+from .settings import CLIENT_OPTIONS, KINDS, SCHEMA, WorkerSettings, client_settings, effective, settings_of
 from .slots import host_document
 from .worker import WorkerProcess
+
+_kind = click.option(
+    "--kind",
+    "kinds",
+    type=click.Choice(KINDS),
+    multiple=True,
+    help="Compile only for targets of this kind; repeatable [MXR_WORKER_KINDS]. Default: every kind that works here.",
+)
+_python = click.option(
+    "--python",
+    metavar="PATH",
+    help="Python interpreter that has migraphx, and optionally onnxruntime-migraphx [MXR_WORKER_PYTHON].",
+)
+_registry = click.option("--registry", metavar="URL", help="URL of the registry [MXR_REGISTRY].")
+_plaintext = click.option(
+    "--plaintext",
+    is_flag=True,
+    default=None,
+    help="Send the token also over plain http to another machine [MXR_PLAINTEXT].",
+)
+_files = file_options(SCHEMA, "worker.seconds=2h")
+
+
+def settings_options(function: Command) -> Command:
+    """Add the options of the settings, which `read_values` takes."""
+    for option in (_plaintext, _registry, _python, _kind):
+        function = option(function)
+    return _files(function)
+
+
+def read_values(**given: Any) -> ServiceValues:
+    """Return the values of all settings, from the options of a command. Raises `UsageError`."""
+    options: dict[str, Any] = dict(assignments(SCHEMA, given["words"]))
+    options |= {f"worker.{name}": given[name] for name in ("kinds", "python") if given[name]}
+    options |= {name: given[name] for name in ("registry", "plaintext") if given[name] is not None}
+    return read_service(SCHEMA, os.environ, options, given["config"])
 
 
 def main() -> None:
@@ -37,7 +75,7 @@ def main() -> None:
 def _report(error: MxrError) -> None:
     if "--debug" in sys.argv:
         streams.write_traceback()
-    print_error(error)
+    print_error(SCHEMA, error)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -70,7 +108,7 @@ def run(once: bool, drain: bool, job: str | None, **given: Any) -> None:
     """
     if job and (once or drain):
         raise UsageError("--job cannot be combined with --once or --drain.", hint="Use only one of these options.")
-    values = read_values(given)
+    values = read_values(**given)
     for line in values.notes:
         logging.getLogger("mxr_workers").warning("%s", line)
     settings = settings_of(values, os.environ, once=once, drain=drain, job=job)
@@ -87,7 +125,7 @@ def host(**given: Any) -> None:
 
     `ort` is the ONNX Runtime whose files the worker can record; `refusals` explain what does not work.
     """
-    worker = _worker(settings_of(read_values(given), os.environ))
+    worker = _worker(settings_of(read_values(**given), os.environ))
     info = worker.describe_interpreter()
     streams.write_json(host_document(worker.slots(info), info))
 
@@ -98,7 +136,25 @@ def _worker(settings: WorkerSettings) -> WorkerProcess:
     return WorkerProcess(settings, this_host(settings.registry))
 
 
-program.add_command(config)
+def _contradictions(values: ServiceValues) -> list[UsageError]:
+    try:
+        settings_of(values, os.environ)
+    except UsageError as problem:
+        return [problem]
+    return []
+
+
+def _in_force(values: ServiceValues) -> tuple[ServiceValues, Mapping[str, Any]]:
+    """What is set here, else what `mxr` uses on this host. What `mxr` is told here is not one of its own options."""
+    if not values.problems:
+        client = client_settings(values, os.environ)
+        found = {name: SetValue(getattr(client, name), client.sources.get(name, DEFAULT)) for name in CLIENT_OPTIONS}
+        found |= {name: each for name, each in values.found.items() if each.source != DEFAULT or name not in found}
+        values = replace(values, found={name: found[name] for name in values.found})
+    return values, effective(values, os.environ)
+
+
+program.add_command(config_commands(SCHEMA, settings_options, read_values, _contradictions, _in_force))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ from mxr.consumers.layout import full_arch
 from mxr.consumers.ort import contract, layout, recording
 from mxr.consumers.ort.recording_form import OrtRuntime, check_recording, check_weights, level_in, runtime_in
 from mxr.errors import UsageError
-from mxr_workers.compilation import (
+
+from .compilation import (
     SEED,
     CompileAttemptFailed,
     CompileEnvironment,
@@ -26,12 +27,9 @@ from mxr_workers.compilation import (
     checked_description,
     measurements,
 )
-from mxr_workers.failures import CompileFailure, classify
-from mxr_workers.interpreter import PROBE_LIMITS, Interpreter, InterpreterInfo
-from mxr_workers.sandbox import ChildResult
-
-from .child_environment import child_environment
-from .child_log import ChildLog
+from .failures import CompileFailure, classify
+from .interpreter import PROBE_LIMITS, Interpreter, InterpreterInfo, child_environment
+from .sandbox import ChildLog, ChildResult
 
 NO_RUNTIME = "no-onnxruntime"
 """The child's failure name where the interpreter has no such ONNX Runtime, as most do not."""

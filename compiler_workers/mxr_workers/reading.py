@@ -1,4 +1,7 @@
-"""Reads the files of strangers in a child process with limits: a worker must survive whatever a model contains."""
+"""Reads the files of strangers in a child process with limits: a worker must survive whatever a model contains.
+
+The input of a job is checked before a child gets any of it, without relying on the registry.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from mxr.errors import DamagedError, from_json
+from mxr.errors import DamagedError, UsageError, from_json
+from mxr.protocol.jobs import Lease
 
 MEMORY = 1 << 30
 """Bytes of memory of the child, apart from the file, which it maps."""
@@ -76,3 +80,31 @@ def _run(task: Mapping[str, Any]) -> Any:
 
 def _unreadable(task: Mapping[str, Any], why: str) -> DamagedError:
     return DamagedError(f"Reading {task['path']} {why}.")
+
+
+class RefusedInput(DamagedError):
+    """The job has an input that no compile may read."""
+
+
+def check_model(folder: Path, lease: Lease) -> None:
+    """Check that the model in `folder` reads only the files of the lease, and no symbolic links. Raises `RefusedInput`.
+
+    MIGraphX and ONNX Runtime open every file that an ONNX file names, with the rights of this worker.
+    """
+    if lease.key.options and lease.key.form != "whole":
+        raise RefusedInput("ONNX Runtime does not pass options to MIGraphX: its files cannot be recorded with any.")
+    names = {file.name for file in lease.model.files}
+    if lease.onnx not in names:
+        raise RefusedInput(f"The model of this job has no file {lease.onnx!r}.")
+    try:
+        check_external_data(folder / lease.onnx, names - {lease.onnx})
+    except (DamagedError, UsageError) as problem:
+        raise RefusedInput(problem.message, hint=problem.hint) from problem
+
+
+def check_samples(path: Path, folder: Path, lease: Lease) -> None:
+    """Check the calibration data of a lease against its model in `folder`. Raises `RefusedInput` with the input."""
+    try:
+        check_calibration(path, folder / lease.onnx, lease.key.to_json()["inputs"])
+    except (DamagedError, UsageError) as problem:
+        raise RefusedInput(problem.message, hint=problem.hint) from problem

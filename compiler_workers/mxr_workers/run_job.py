@@ -29,23 +29,23 @@ from mxr.protocol import capabilities
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical
 from mxr.workflows.push import cut
-from mxr_workers.compilation import (
+
+from .compilation import (
     CompileAttemptFailed,
     CompiledProgram,
     CompileEnvironment,
     CompileTask,
     compile_program,
 )
-from mxr_workers.failures import CompileFailure
-from mxr_workers.interpreter import Interpreter
-from mxr_workers.sandbox import ChildObserver
-from mxr_workers.settings import WorkerSettings
-from mxr_workers.slots import CompileSlot
-from mxr_workers.spool import Spool
-
+from .failures import CompileFailure
 from .heartbeat import LeaseHeartbeat
-from .job_input import RefusedInput, check_model, check_samples
+from .interpreter import Interpreter
 from .ort_recording import RecordedFiles, RecordingTask, record_model
+from .reading import RefusedInput, check_model, check_samples
+from .sandbox import ChildObserver
+from .settings import WorkerSettings
+from .slots import CompileSlot
+from .spool import Spool
 
 PROGRAM = "model.mxr"
 POISON_ATTEMPTS = 2

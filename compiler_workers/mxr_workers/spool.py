@@ -27,7 +27,7 @@ from mxr.request.calibration import MAX_FILE_BYTES
 from mxr.util import disk
 from mxr.util.hashing import StatMemo, sha256_memoised
 
-from .job_input import RefusedInput
+from .reading import RefusedInput
 
 KEPT_MODELS = 16
 """The number of models kept, in addition to those that a slot of this process uses."""

@@ -1,4 +1,4 @@
-"""Shared by the commands of `mxr-registry`: options, opening the database, printing an error."""
+"""Shared by the commands of `mxr-registry`: options, and opening the database."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import errno
 import logging
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from mxr.configuration.commands import Command, file_options
 from mxr.configuration.reading import ServiceValues, assignments, read_service
-from mxr.display.streams import write_error
 from mxr.errors import DiskFullError, MxrError, NotFoundError, UsageError
 from mxr_registry.config.settings import SCHEMA, RegistrySettings
 
@@ -25,12 +25,6 @@ log = logging.getLogger("mxr_registry")
 PRIVATE = 0o700
 """Mode of the data directory: it holds everybody's models, and the database says who may do what."""
 
-_config = click.option(
-    "--config",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="The configuration file [MXR_REGISTRY_CONFIG]; see `mxr-registry config sample`.",
-)
 _data = click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
@@ -38,21 +32,12 @@ _data = click.option(
     help="Data directory for database and files [MXR_SERVE_DATA]. Default: mxr-registry in $XDG_DATA_HOME or "
     "~/.local/share.",
 )
-_set = click.option(
-    "--set",
-    "words",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Any other setting by its name, such as limits.body=16MiB; repeatable.",
-)
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-
-Command = TypeVar("Command", bound=Callable[..., Any])
+_files = file_options(SCHEMA, "limits.body=16MiB")
 
 
 def settings_options(function: Command) -> Command:
     """Add the options that every command has; `read_values` takes them."""
-    return _data(_config(_set(function)))
+    return _data(_files(function))
 
 
 def read_values(
@@ -66,11 +51,6 @@ def read_values(
 def read_settings(**given: Any) -> RegistrySettings:
     """Return the settings of a command with these options. Raises `UsageError`."""
     return RegistrySettings.of(read_values(**given), os.environ)
-
-
-def print_error(error: MxrError) -> None:
-    """Print the message and the hint of an error to standard error."""
-    write_error("mxr-registry", error.message, error.hint)
 
 
 def database(settings: RegistrySettings) -> Database:

@@ -19,10 +19,9 @@ from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
-from mxr_workers.child_log import ChildLog
 from mxr_workers.compiler.__main__ import main
 from mxr_workers.interpreter import Interpreter
-from mxr_workers.sandbox import ChildLimits, ChildObserver, ChildResult
+from mxr_workers.sandbox import ChildLimits, ChildLog, ChildObserver, ChildResult
 
 
 class InProcessInterpreter(Interpreter):

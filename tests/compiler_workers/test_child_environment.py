@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mxr.errors import UsageError
-from mxr_workers.child_environment import child_environment
+from mxr_workers.interpreter import child_environment
 
 OWN = {
     "PATH": "/bin",

@@ -7,7 +7,7 @@ from hashlib import sha256
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxr_workers.child_log import ChildLog
+from mxr_workers.sandbox import ChildLog
 
 
 @given(st.lists(st.binary(max_size=40), max_size=40), st.integers(0, 50), st.integers(1, 50))

@@ -18,7 +18,7 @@ from mxr.errors import DamagedError
 from mxr.onnxfile.writing import field
 from mxr.protocol.jobs import Lease
 from mxr_workers import reading
-from mxr_workers.job_input import RefusedInput, check_model, check_samples
+from mxr_workers.reading import RefusedInput, check_model, check_samples
 
 from .conftest import MODEL
 

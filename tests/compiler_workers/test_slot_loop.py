@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from mxr.errors import MxrError, NotAllowedError, TemporaryError, UnreachableError
-from mxr_workers.slot_loop import SlotLoop, StopSignal
 from mxr_workers.slots import locked
 from mxr_workers.spool import Spool
+from mxr_workers.worker import SlotLoop, StopSignal
 
 
 class FakeRegistry:

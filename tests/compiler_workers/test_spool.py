@@ -18,7 +18,7 @@ from mxr.artifact.manifest import Blob, File, Manifest
 from mxr.errors import InterruptionError, NotAllowedError
 from mxr.protocol import jobs as job_protocol
 from mxr_workers import spool
-from mxr_workers.job_input import RefusedInput
+from mxr_workers.reading import RefusedInput
 from mxr_workers.spool import KEPT_MODELS, Spool
 
 

@@ -10,9 +10,9 @@ from mxr.display.streams import write_log
 from mxr.errors import UsageError
 from mxr_cli.compile_on_miss import finished_artifact
 from mxr_cli.job_progress import poll_seconds, progress_line, show_progress
-from mxr_cli.model_labels import model_cells, model_filter
 from mxr_cli.options import FOLLOW_LINKS, Session, common
 from mxr_cli.output import echo, format_duration, format_time, key_cells, note, print_json, print_table
+from mxr_cli.rows import model_cells, model_filter
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client

@@ -16,10 +16,10 @@ from mxr.plans.lockfile import FILE_NAME, LockEntry, LockFile, load_lock, save_l
 from mxr.request.builder import RequestOptions
 from mxr.util.frozen import dataclass
 from mxr_cli.fetching.fetch_options import ort_options
-from mxr_cli.lock_report import report_findings
 from mxr_cli.matrix_input import annotate_errors, matrix_access, read_requests
 from mxr_cli.options import Session, common, matching, pipeline_environment, several_requests
 from mxr_cli.output import echo, format_time, key_cells, print_json, print_table
+from mxr_cli.rows import report_findings
 
 if TYPE_CHECKING:
     from mxr.request.builder import PreparedRequest

@@ -1,4 +1,4 @@
-"""`mxr login`: store a token for a registry."""
+"""`mxr login`, `logout` and `whoami`: the token for a registry."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import replace
 import click
 
 from mxr.display.text import printable
-from mxr.errors import UsageError
+from mxr.errors import NotFoundError, UsageError
 from mxr_cli.options import Session, common
-from mxr_cli.output import echo, note, print_json
+from mxr_cli.output import echo, format_time, note, print_json
 
 MOST = 8_192
 """Bytes that are read from standard input."""
@@ -61,3 +61,39 @@ def _read(registry: str) -> str:
     if sys.stdin is not None and sys.stdin.isatty():
         return str(click.prompt(f"Token for {printable(registry)}", hide_input=True, err=True))
     return "" if sys.stdin is None else sys.stdin.read(MOST)
+
+
+@click.command
+@click.argument("url", metavar="[URL]", required=False)
+@common
+def logout(session: Session, url: str | None) -> None:
+    """Remove the token that `mxr login` stored for the registry at URL. It stays valid until it is revoked."""
+    from mxr.settings import load_settings
+    from mxr.settings.client_tokens import read_stored, write_stored
+
+    settings = load_settings(os.environ, {"registry": url}) if url else session.settings
+    assert settings.config_dir is not None
+    stored = read_stored(settings.config_dir)
+    if stored.pop(settings.registry, None) is None:
+        listed = ", ".join(sorted(stored)) or "none"
+        raise NotFoundError(
+            f"No token is stored for {settings.registry}.", hint=f"Registries with a stored token: {listed}."
+        )
+    write_stored(settings.config_dir, stored)
+    print_json({"registry": settings.registry}) if session.as_json else echo(f"{settings.registry}: token removed")
+
+
+@click.command
+@common
+def whoami(session: Session) -> None:
+    """Show the principal of the token that is sent to the registry, what it allows, and when it expires."""
+    from mxr.protocol.artifacts import message_document
+
+    client = session.client()
+    found = client.whoami()
+    if session.as_json:
+        print_json(message_document(found))
+        return
+    expires = f", expires {format_time(found.expires_at)}" if found.expires_at is not None else ""
+    way = f", by the socket {client.socket_path}" if client.socket_path else ""
+    echo(f"{found.name} ({', '.join(found.scopes)}){expires} at {session.settings.registry}{way}")

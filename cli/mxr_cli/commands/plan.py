@@ -11,9 +11,9 @@ import click
 from mxr.display.text import counted
 from mxr.errors import MxrError, UsageError
 from mxr_cli.matrix_input import annotate_errors, matrix_options, read_requests
-from mxr_cli.model_labels import model_cells
 from mxr_cli.options import Session, common, pipeline_environment
 from mxr_cli.output import ErrorFormat, echo, format_duration, key_cells, note, print_error, print_json, print_table
+from mxr_cli.rows import model_cells
 
 if TYPE_CHECKING:
     from mxr.plans.matrix_survey import PlannedCell, TargetWorkload

@@ -10,9 +10,9 @@ from mxr.display.text import counted
 from mxr.errors import UsageError
 from mxr.plans import drift, pins
 from mxr.plans.lockfile import FILE_NAME, load_lock
-from mxr_cli.lock_report import report_findings
 from mxr_cli.options import Session, cached
 from mxr_cli.output import echo, note, print_json
+from mxr_cli.rows import report_findings
 
 
 @click.command

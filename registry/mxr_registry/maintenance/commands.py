@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mxr.configuration.commands import json_option, print_error
 from mxr.display.streams import write_json, write_line
 from mxr.display.text import counted
 from mxr.errors import DamagedError, UsageError
 from mxr_registry.command_options import (
     database,
     existing_database,
-    json_option,
-    print_error,
     read_settings,
     settings_options,
 )
+from mxr_registry.config.settings import SCHEMA
 
 if TYPE_CHECKING:
     from .fsck import FsckFinding
@@ -174,5 +174,5 @@ def fsck(repair: bool, quick: bool, as_json: bool, **given: Any) -> None:
         if not as_json:
             raise error
         # The report is already the only JSON document of this command.
-        print_error(error)
+        print_error(SCHEMA, error)
         raise click.exceptions.Exit(error.exit)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from mxr.artifact.serving import SERVE_RULES
+from mxr.configuration.commands import json_option
 from mxr.display.streams import write_json, write_line
 from mxr.errors import UsageError
 from mxr.facts import BY_NAME
-from mxr_registry.command_options import existing_database, json_option, read_settings, settings_options
+from mxr_registry.command_options import existing_database, read_settings, settings_options
 
 if TYPE_CHECKING:
     from mxr_registry.artifacts.namespaces import NamespaceSettings

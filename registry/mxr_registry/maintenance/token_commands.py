@@ -9,12 +9,13 @@ import click
 
 from mxr.artifact.limits import MAX_TOKEN_SECONDS
 from mxr.artifact.timestamps import Timestamp
+from mxr.configuration.commands import json_option
 from mxr.configuration.schema import SECONDS, Facts, Setting
 from mxr.display.streams import write_json, write_line, write_secret
 from mxr.errors import NotFoundError, UsageError
 from mxr.protocol.access import FETCH, SCOPES, TOKEN_ID, CreateToken, Token
 from mxr.util import codec
-from mxr_registry.command_options import existing_database, json_option, read_settings, settings_options
+from mxr_registry.command_options import existing_database, read_settings, settings_options
 
 if TYPE_CHECKING:
     from mxr_registry.config.settings import RegistrySettings

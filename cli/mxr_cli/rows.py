@@ -1,4 +1,7 @@
-"""Models in lists: which one a command line means, and how a table names it. Names are labels: models may share one."""
+"""Rows that several commands print: models in lists, and the findings of a lock.
+
+Names of models are labels: models may share one.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mxr.artifact.key import MODEL_PREFIX
-
-from .options import Session
+from mxr.plans import drift
+from mxr_cli.options import Session
+from mxr_cli.output import note, print_json
 
 SHORT = len(MODEL_PREFIX) + 12
 """Characters of a short identity: enough for every command that takes an identity."""
@@ -42,3 +46,16 @@ def _cell(name: str | None, identity: str, *, shared: bool) -> str:
     if name is None:
         return identity[:SHORT]
     return f"{name} {identity[:SHORT]}" if shared else name
+
+
+def report_findings(session: Session, findings: list[drift.LockFinding]) -> None:
+    """Print a line for each entry that differs from the lock. With --json, print all entries if none differs."""
+    different = [each for each in findings if each.state != drift.SAME]
+    if session.as_json:
+        if not different:
+            print_json({"ok": True, "entries": [each.to_json() for each in findings]})
+        return
+    for each in different:
+        first = f", {each.first[:12]}" if each.first else ""
+        path = f" ({each.path})" if each.path else ""
+        note(f"mxr: {each.entry.model} {each.entry.id[:12]}: {drift.WORDS[each.state]}{first}{path}")

@@ -1,0 +1,175 @@
+"""`mxr ls`, `show`, `promote` and `rm`: the artifacts in the registry."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from mxr.artifact import serving
+from mxr.artifact.compile_support import uncalibrated_warnings
+from mxr.artifact.key import value_text as format_value
+from mxr.artifact.target import FEATURES, GfxArch
+from mxr.errors import UsageError
+from mxr.protocol.artifacts import Artifact, message_document
+from mxr_cli.options import FOLLOW_LINKS, Session, common
+from mxr_cli.output import confirm, echo, format_size, format_time, key_cells, note, print_json, print_table
+from mxr_cli.rows import model_cells, model_filter
+
+
+def artifact_row(artifact: Artifact) -> dict[str, Any]:
+    """The JSON object of an artifact in a list: without its manifest and description, which can be large."""
+    row = message_document(artifact)
+    del row["manifest"], row["description"]
+    return row
+
+
+def artifact_cells(artifact: Artifact) -> tuple[str, ...]:
+    """The table cells of an artifact: id, target, toolchain, inputs, precision, origin, size, time of publication."""
+    key, attributes = artifact.key, artifact.attributes
+    target = str(GfxArch.of(key.arch, attributes)) if key.kind == "gpu" else key.kind
+    return (
+        artifact.id[:12] + ("*" if artifact.promoted_at else ""),
+        f"{target}/{attributes.num_cu}" if attributes.num_cu else target,
+        *key_cells(key)[1:],
+        artifact.origin,
+        format_size(artifact.size),
+        format_time(artifact.published_at),
+    )
+
+
+@click.command
+@click.option(
+    "--model",
+    metavar="MODEL",
+    help="Only artifacts of this model: an ONNX file, its identity (sha256:...), or how its name begins.",
+)
+@click.option("--digest", metavar="DIGEST", help="Only artifacts with this key digest.")
+@click.option("--kind", metavar="KIND", help="Only artifacts for this kind of target: gpu or ref.")
+@click.option("--vendor", metavar="NAME", help="Only artifacts for GPUs of this vendor: amd or hygon.")
+@click.option("--arch", metavar="ARCH", help="Only artifacts for this architecture.")
+@click.option("--migraphx", metavar="X.Y", help="Only artifacts of this MIGraphX version.")
+@click.option("--rocm", metavar="X.Y", help="Only artifacts of this ROCm version.")
+@click.option("--precision", metavar="P", help="Only artifacts with this precision, as in the key.")
+@click.option("--input", "input_", metavar="NAME", help="Only artifacts with an input of this name.")
+@click.option(
+    "--limit", type=click.IntRange(1), metavar="N", default=100, show_default=True, help="List at most N artifacts."
+)
+@FOLLOW_LINKS
+@common
+def ls(
+    session: Session, model: str | None, input_: str | None, limit: int, *, follow_links: bool, **filters: str | None
+) -> None:
+    """List the artifacts in the registry, newest first. A * marks a promoted artifact."""
+    client = session.client()
+    if model is not None:
+        filters |= model_filter(session, model, follow_links=follow_links)
+    # The registry filters by base architecture only; features such as xnack are filtered here.
+    arch = GfxArch.parse(filters["arch"]) if filters["arch"] else None
+    filters["arch"] = arch.base if arch else None
+    found: list[Artifact] = []
+    after: Any = None
+    while len(found) < limit:
+        page = client.artifacts(input=input_, limit=min(limit - len(found), 1000), after=after, **filters)
+        found += [each for each in page.items if arch is None or _serves(each, arch)]
+        after = page.next
+        if after is None:
+            break
+    if session.as_json:
+        print_json({"artifacts": [artifact_row(each) for each in found]})
+        return
+    header = ("ID", "MODEL", "TARGET", "TOOLCHAIN", "INPUTS", "PRECISION", "ORIGIN", "SIZE", "PUBLISHED")
+    models = model_cells([(each.model_name, each.key.model) for each in found])
+    rows = [artifact_cells(each) for each in found]
+    print_table([(id, name, *cells) for (id, *cells), name in zip(rows, models, strict=True)], header)
+    if not found and "name" in filters:
+        note(f"mxr: no artifact is of a model whose name begins with {model}, and there is no such file")
+    if after is not None:
+        note(f"mxr: there are more artifacts; use --limit {limit * 10} to list them")
+
+
+def _serves(artifact: Artifact, arch: GfxArch) -> bool:
+    """Whether an artifact serves the features that `arch` states."""
+    return all(
+        getattr(arch, name) is None or getattr(artifact.attributes, name) in ("any", getattr(arch, name))
+        for name in FEATURES
+    )
+
+
+@click.command
+@click.argument("identity", metavar="ID")
+@common
+def show(session: Session, identity: str) -> None:
+    """Show artifact ID: what the registry knows of its publication, its key and attributes with who states each of them
+    (reader: the registry read it from the file; worker; publisher: not verified), and the provenance, which nobody
+    verified.
+    """
+    artifact = session.client().artifact(identity)
+    if session.as_json:
+        print_json(message_document(artifact))
+        return
+    echo(f"id         {artifact.id}")
+    echo(f"digest     {artifact.digest}")
+    echo(f"sha256     {artifact.sha256}  ({format_size(artifact.size)})")
+    echo(f"published  {format_time(artifact.published_at)} UTC by {artifact.created_by}")
+    built = f"built by worker {artifact.worker}, job {artifact.job}"
+    echo(f"origin     {built if artifact.origin == serving.BUILT else artifact.origin}")
+    if artifact.changed_at:
+        echo(f"changed    {format_time(artifact.changed_at)} UTC")
+    if artifact.restored_at:
+        echo(f"restored   {format_time(artifact.restored_at)} UTC by {artifact.restored_by}, after a removal")
+    echo(f"promoted   {format_time(artifact.promoted_at)} UTC" if artifact.promoted_at else "promoted   no")
+    rule = serving.DESCRIPTIONS[artifact.serve]
+    echo(f"answers    {'yes' if artifact.answers_requests else 'no'}: the namespace serves {rule}")
+    compiled = "a worker compiled it from this model" if artifact.model == "verified" else "claimed by the publisher"
+    echo(f"model      {artifact.key.model}  ({compiled})")
+    if artifact.model_name:
+        echo(f"name       {artifact.model_name}  (of the model; a label)")
+    for title, rows in (("key", artifact.key.to_json()), ("attributes", artifact.attributes.to_json())):
+        echo()
+        echo(title)
+        for name, value in rows.items():
+            # Before the value, which a publisher may choose freely.
+            source = artifact.sources.get(name, "-") if value is not None else "-"
+            echo(f"  {name:<15} {source:<10} {format_value(value)}")
+    warnings = [*((artifact.description or {}).get("warnings") or ()), *uncalibrated_warnings(artifact.key)]
+    if warnings:
+        echo()
+        echo("warnings")
+    for warning in warnings:
+        echo(f"  {warning}")
+    echo()
+    echo(f"provenance  (stated by the {'worker' if artifact.origin == serving.BUILT else 'publisher'}, not verified)")
+    for name, value in artifact.provenance.items():
+        echo(f"  {name:<15} {format_value(value)}")
+
+
+@click.command
+@click.argument("identity", metavar="ID")
+@common
+def promote(session: Session, identity: str) -> None:
+    """Make artifact ID the first choice for its key: from now on, requests for the key get this artifact."""
+    artifact = session.client().promote(identity)
+    print_json(artifact_row(artifact)) if session.as_json else echo(artifact.id)
+
+
+@click.command
+@click.argument("identity", metavar="ID")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--force", is_flag=True, help="Remove it also if registered locks pin it; for administrators.")
+@common
+def rm(session: Session, identity: str, yes: bool, force: bool) -> None:
+    """Remove artifact ID from the registry. Its data is deleted once no other artifact uses it.
+
+    Locks that name it call it gone: `mxr lock --check` and `mxr fetch --locked` exit with 3.
+    """
+    client = session.client()
+    artifact = client.artifact(identity)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError("Confirmation required, but standard input is not a terminal.", hint="Add --yes.")
+        facts = [*model_cells([(artifact.model_name, artifact.key.model)]), *artifact_cells(artifact)[1:3]]
+        confirm(f"Remove {artifact.id[:12]} ({' '.join(facts)})?")
+    client.remove(artifact.id, force=force)
+    print_json({"id": artifact.id, "removed": True}) if session.as_json else echo(artifact.id)

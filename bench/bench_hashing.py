@@ -24,7 +24,7 @@ from pathlib import Path
 
 import xxhash
 
-from mxr.artifact.model_hashing import model_identity, threads
+from mxr.artifact.model_files import model_identity, threads
 from mxr.util.hashing import UNSETTLED_NS, StatMemo, is_intact, sha256_memoised
 
 BLOCK = 4 << 20
@@ -33,7 +33,7 @@ ROUNDS = 5
 RSS_PROBE = """
 import re, sys
 from pathlib import Path
-from mxr.artifact.model_hashing import model_identity
+from mxr.artifact.model_files import model_identity
 def peak(): return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024
 before = peak()
 model_identity(Path(sys.argv[1]), ())

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from mxr.artifact import serving
+from mxr.artifact import matching
 from mxr.artifact.attributes import Attributes, Request
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.model_files import ModelFiles
@@ -55,7 +55,7 @@ def register_model(db: Database, file: File) -> str:
 
 def publish(session: Connection, requests: Iterable[Request], attributes: Attributes, file: File) -> None:
     """Publish an artifact for the key of each request, as if a worker had built it."""
-    source = PublicationSource(serving.BUILT, "bench", worker="bench")
+    source = PublicationSource(matching.BUILT, "bench", worker="bench")
     for request in requests:
         digest, wanted = request.key.digest, Publish(request.key, Manifest((file,)), attributes)
         checked = CheckedPublication(wanted, source, digest, artifact_id(digest, (file,)), {}, {})

@@ -35,8 +35,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from mxr.display.redaction import redact
-from mxr.display.text import printable
+from mxr.display.text import printable, redact
 
 Json = dict[str, Any]
 

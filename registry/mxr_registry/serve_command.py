@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mxr.artifact.serving import ANY, BUILT_ONLY
+from mxr.artifact.matching import ANY, BUILT_ONLY
 from mxr.display.streams import write_line
 from mxr.errors import TemporaryError
 from mxr_registry.config.settings import RegistrySettings, check_served

@@ -47,22 +47,21 @@ print(json.dumps([str(found.path), found.source, str(copy.path), copy.source, ne
 
 WARM = {
     "mxr": "entry_point errors facts",
-    "mxr.artifact": "attributes compile_settings key limits manifest matching model_files model_hashing partial "
-    "records releases request_defaults serving target timestamps",
-    "mxr.cache": "folder partition policy store usage_log",
+    "mxr.artifact": "attributes compile_settings key limits manifest matching model_files partial "
+    "records request_defaults target",
+    "mxr.cache": "folder partition store usage_log",
     "mxr.consumers": "consumer python",
-    "mxr.display": "redaction streams text",
-    "mxr.host_facts": "features gpus host kfd places rocminfo root toolchain visible",
-    "mxr.onnxfile": "binding external file_types graph neighbours protobuf reader values weight_dims window",
+    "mxr.display": "streams text",
+    "mxr.host_facts": "gpus host kfd places root toolchain",
+    "mxr.onnxfile": "binding external file_types graph protobuf reader",
     "mxr.plans": "plan",
-    "mxr.request": "builder defaults model this_host",
-    "mxr.configuration": "client_variables config_file schema",
-    "mxr.settings": "client_tokens project",
+    "mxr.request": "builder defaults model",
+    "mxr.configuration": "config_file schema",
     "mxr.util": "codec disk frozen hashing",
     "mxr.workflows": "fetch preparation",
-    "mxr_cli": "grouped_help main on_miss options output",
+    "mxr_cli": "main options output",
     "mxr_cli.commands": "fetch",
-    "mxr_cli.fetching": "fetch_options ort_options programs",
+    "mxr_cli.fetching": "fetch_options programs",
 }
 """The modules that a hit in the cache may import, by package: every start of a pod pays for each of them."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from mxr.artifact import serving
+from mxr.artifact import matching
 from mxr.artifact.compile_support import uncalibrated_warnings
 from mxr.artifact.key import value_text as format_value
 from mxr.artifact.target import FEATURES, GfxArch
@@ -114,13 +114,13 @@ def show(session: Session, identity: str) -> None:
     echo(f"sha256     {artifact.sha256}  ({format_size(artifact.size)})")
     echo(f"published  {format_time(artifact.published_at)} UTC by {artifact.created_by}")
     built = f"built by worker {artifact.worker}, job {artifact.job}"
-    echo(f"origin     {built if artifact.origin == serving.BUILT else artifact.origin}")
+    echo(f"origin     {built if artifact.origin == matching.BUILT else artifact.origin}")
     if artifact.changed_at:
         echo(f"changed    {format_time(artifact.changed_at)} UTC")
     if artifact.restored_at:
         echo(f"restored   {format_time(artifact.restored_at)} UTC by {artifact.restored_by}, after a removal")
     echo(f"promoted   {format_time(artifact.promoted_at)} UTC" if artifact.promoted_at else "promoted   no")
-    rule = serving.DESCRIPTIONS[artifact.serve]
+    rule = matching.DESCRIPTIONS[artifact.serve]
     echo(f"answers    {'yes' if artifact.answers_requests else 'no'}: the namespace serves {rule}")
     compiled = "a worker compiled it from this model" if artifact.model == "verified" else "claimed by the publisher"
     echo(f"model      {artifact.key.model}  ({compiled})")
@@ -140,7 +140,7 @@ def show(session: Session, identity: str) -> None:
     for warning in warnings:
         echo(f"  {warning}")
     echo()
-    echo(f"provenance  (stated by the {'worker' if artifact.origin == serving.BUILT else 'publisher'}, not verified)")
+    echo(f"provenance  (stated by the {'worker' if artifact.origin == matching.BUILT else 'publisher'}, not verified)")
     for name, value in artifact.provenance.items():
         echo(f"  {name:<15} {format_value(value)}")
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import click
 
-from mxr.artifact.timestamps import time_text
 from mxr.cache import contents
 from mxr.cache.contents import CacheEntry
 from mxr.cache.partition import CachedArtifact
 from mxr.display.text import counted
 from mxr.errors import DamagedError, NotAllowedError
 from mxr.util import disk
+from mxr.util.codec import time_text
 from mxr_cli.options import Session, cached
 from mxr_cli.output import echo, format_size, format_time, note, print_json, print_table
 

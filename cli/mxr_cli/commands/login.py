@@ -32,8 +32,7 @@ def login(session: Session, url: str | None) -> None:
     """
     from mxr.client.credentials import is_loopback_url
     from mxr.client.registry import Client
-    from mxr.settings import load_settings
-    from mxr.settings.client_tokens import check_token, read_stored, write_stored
+    from mxr.settings import check_token, load_settings, read_stored, write_stored
 
     settings = load_settings(os.environ, {"registry": url, "plaintext": session.settings.plaintext}) if url else None
     settings = settings or session.settings
@@ -68,8 +67,7 @@ def _read(registry: str) -> str:
 @common
 def logout(session: Session, url: str | None) -> None:
     """Remove the token that `mxr login` stored for the registry at URL. It stays valid until it is revoked."""
-    from mxr.settings import load_settings
-    from mxr.settings.client_tokens import read_stored, write_stored
+    from mxr.settings import load_settings, read_stored, write_stored
 
     settings = load_settings(os.environ, {"registry": url}) if url else session.settings
     assert settings.config_dir is not None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mxr.artifact.serving import DESCRIPTIONS
+from mxr.artifact.matching import DESCRIPTIONS
 from mxr.errors import DamagedError, MismatchError, MxrError, UsageError
 from mxr.protocol.artifacts import PublicationIntent
 from mxr.request.builder import RequestOptions

@@ -16,9 +16,8 @@ from mxr.util.frozen import dataclass
 
 from .attributes import HARDWARE, Constraints, RelatedKey, Request
 from .key import Key
-from .matching import Candidate, apply_rules, choose_candidate
+from .matching import BUILT, Candidate, allows, apply_rules, choose_candidate
 from .partial import PartialRequest
-from .serving import BUILT, allows
 from .target import dim_to_json
 
 DIVIDING = HARDWARE

@@ -18,7 +18,7 @@ from mxr.util.codec import canonical, refuse, text
 from mxr.util.frozen import dataclass
 
 from . import limits
-from .releases import release
+from .target import release
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from mxr.facts import stated
 from mxr.util.frozen import dataclass
 
 from .key import Key
-from .releases import release
-from .target import GENERIC_ARCH
+from .target import GENERIC_ARCH, release
 
 FP8 = ("gfx94", "gfx95", "gfx12")
 """Prefixes of the archs whose matrix units support fp8: FNUZ on gfx94x, OCP on gfx950 and gfx12.

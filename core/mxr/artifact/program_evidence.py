@@ -15,9 +15,8 @@ from mxr.facts import FACTS, KEY, NAMES, PATH
 from . import target
 from .attributes import COUNTS, Attributes
 from .key import Difference, Key, inputs_from_json
-from .releases import pair_warnings
-from .serving import READER
-from .target import GfxArch, Inputs
+from .matching import READER
+from .target import GfxArch, Inputs, pair_warnings
 
 Description = Mapping[str, Any]
 

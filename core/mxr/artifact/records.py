@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from mxr.util.codec import encode, refuse
+from mxr.util.codec import Timestamp, encode, refuse
 from mxr.util.frozen import dataclass
 
-from . import limits, serving
+from . import limits
 from .attributes import Attributes, RelatedKey
 from .key import Key
 from .manifest import Manifest, artifact_id, check_name
-from .matching import Candidate
-from .timestamps import Timestamp
+from .matching import ORIGINS, PUBLISHER, SERVE_RULES, Candidate, allows
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +95,15 @@ class Artifact:
     manifest: Manifest | None = None
 
     def __post_init__(self) -> None:
-        if self.origin not in serving.ORIGINS:
-            raise refuse("origin", " or ".join(serving.ORIGINS), self.origin)
-        if self.serve not in serving.SERVE_RULES:
-            raise refuse("serve", " or ".join(serving.SERVE_RULES), self.serve)
+        if self.origin not in ORIGINS:
+            raise refuse("origin", " or ".join(ORIGINS), self.origin)
+        if self.serve not in SERVE_RULES:
+            raise refuse("serve", " or ".join(SERVE_RULES), self.serve)
 
     @property
     def answers_requests(self) -> bool:
         """True if the rule of its namespace lets it answer requests; by its id, it is served in any case."""
-        return serving.allows(self.serve, self.origin, promoted=self.promoted_at is not None)
+        return allows(self.serve, self.origin, promoted=self.promoted_at is not None)
 
     def candidate(self, related: RelatedKey | None = None) -> Candidate:
         """Return it as a candidate for a request: for its own key, or for one that it can serve, too."""
@@ -114,7 +113,7 @@ class Artifact:
     @property
     def claimed(self) -> tuple[str, ...]:
         """The facts that only the publisher states."""
-        return tuple(sorted(name for name, source in self.sources.items() if source == serving.PUBLISHER))
+        return tuple(sorted(name for name, source in self.sources.items() if source == PUBLISHER))
 
     @property
     def found(self) -> frozenset[str]:

@@ -10,15 +10,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
-from mxr.artifact import serving
+from mxr.artifact import matching
 from mxr.artifact.attributes import Attributes
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, Manifest, artifact_id
 from mxr.artifact.records import Artifact
-from mxr.artifact.timestamps import Timestamp
 from mxr.plans.lockfile import FILE_NAME, LockFile, lock_text
 from mxr.protocol.artifacts import ModelClaim, PublicationIntent, Publish
 from mxr.util import codec
+from mxr.util.codec import Timestamp
 from mxr.util.frozen import dataclass
 
 from . import oci
@@ -82,8 +82,8 @@ class BundleRecord:
             attributes=self.attributes,
             provenance=self.provenance,
             published_at=self.published_at,
-            origin=serving.PUSHED,
-            serve=serving.ANY,
+            origin=matching.PUSHED,
+            serve=matching.ANY,
             manifest=self.manifest,
         )
 

@@ -26,15 +26,13 @@ from typing import TYPE_CHECKING
 
 from mxr.artifact.attributes import Request
 from mxr.artifact.manifest import File
-from mxr.artifact.matching import choose_candidate
+from mxr.artifact.matching import ANY, choose_candidate
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.records import Artifact, Model
-from mxr.artifact.serving import ANY
 from mxr.errors import InvalidReplyError, Json, MxrError
 from mxr.util import codec, disk
 from mxr.util.hashing import StatMemo, sha256_memoised
 
-from . import usage_log
 from .folder import CacheFolder
 from .partition import CONFIRMABLE, REMOVED, Answer, CachedAnswer, CachedArtifact, CachePolicy, CacheState, Partition
 
@@ -371,11 +369,17 @@ class Cache:
     def log_use(self, identity: str) -> None:
         """Log a use that no resolve counted."""
         if self.partition is not None:
+            from . import usage_log
+
             usage_log.log_use(self.partition, identity)
 
     def report_uses(self, client: Client) -> None:
         """Report the logged uses to the registry, if there are any."""
-        if self.partition is not None:
+        if self.partition is not None and any(
+            each.startswith("uses") for each in self.folder.names(self.partition.name)
+        ):
+            from . import usage_log
+
             usage_log.report_uses(self.partition, client)
 
     # --- models ---

@@ -22,8 +22,7 @@ from mxr.configuration.config_file import UntrustedFileError, read_config
 from mxr.errors import NotAllowedError, UnauthenticatedError, UsageError
 from mxr.facts import stated
 from mxr.protocol import local_socket
-from mxr.settings import Settings
-from mxr.settings.client_tokens import check_token, read_stored
+from mxr.settings import Settings, check_token, read_stored
 
 if TYPE_CHECKING:
     import socket

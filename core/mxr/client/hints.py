@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mxr.artifact.attributes import Request, option_values
-from mxr.artifact.serving import BUILT_ONLY
+from mxr.artifact.matching import BUILT_ONLY
 from mxr.display.text import shell_quoted
 from mxr.errors import (
     ConflictError,

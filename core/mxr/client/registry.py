@@ -16,7 +16,7 @@ from urllib.parse import quote
 from mxr.artifact.attributes import Request
 from mxr.artifact.manifest import Blob
 from mxr.artifact.partial import PartialRequest
-from mxr.display.redaction import redact_url
+from mxr.display.text import redact_url
 from mxr.errors import (
     InvalidReplyError,
     Json,
@@ -34,15 +34,14 @@ from mxr.util import codec
 from mxr.util.hashing import CHUNK
 
 from .credentials import Credentials, RegistrySocket, is_loopback_url
-from .hints import command_hint
-from .pools import new_pool
-from .replies import (
+from .pools import (
     MAX_ERROR,
     MAX_REPLY,
     MAX_VALUES,
     MIN_RATE,
     PLAIN,
     RedirectHost,
+    new_pool,
     proxy_error,
     returned_connection,
     shut_down_after,
@@ -483,6 +482,8 @@ class Client:
         else:
             error = proxy_error(reply.status, reply.headers.get("server", "")) or self._foreign(reply)
         error.retry_after = _retry_after(reply)
+        from .hints import command_hint
+
         error.hint = command_hint(error) or error.hint
         if isinstance(error, UnauthenticatedError):
             self._credentials.explain(error)

@@ -10,8 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from mxr.display.redaction import redact
-from mxr.display.text import did_you_mean
+from mxr.display.text import did_you_mean, redact
 from mxr.errors import UsageError
 
 from .config_file import ConfigFile, UntrustedFileError, read_config

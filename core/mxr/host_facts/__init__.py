@@ -3,7 +3,6 @@
 host        data types: Host, HostTarget, HostToolchain; to record, read back and combine them
 root        reads files below a root folder
 kfd         nodes of the kernel's KFD topology, and what rocminfo adds
-features    sramecc, xnack, MIGraphX's count of CUs, overridden arch
 gpus        the GPUs that a program sees, without those that environment variables hide
 places      where ROCm and MIGraphX may be
 toolchain   versions of ROCm, DTK and MIGraphX

@@ -9,9 +9,20 @@ from dataclasses import dataclass, field, replace
 from mxr.artifact.attributes import HARDWARE
 from mxr.facts import stated
 
-from . import features
 from .host import HostTarget
-from .kfd import NODES, Agent, TopologyNode, parse_rocminfo, read_nodes
+from .kfd import (
+    NODES,
+    Agent,
+    TopologyNode,
+    chiplets_of,
+    migraphx_cus,
+    overridden,
+    parse_rocminfo,
+    read_nodes,
+    sign,
+    xnack_found_by,
+    xnack_mode,
+)
 from .root import Root, Run
 
 HYGON_PCI = 0x1D94
@@ -97,7 +108,7 @@ def _from_nodes(
 ) -> None:
     archs = [node.arch for node in nodes if node.gpu and node.arch]
     asked = environ.get("HSA_XNACK")
-    on = features.xnack_mode(archs, asked, noretry)
+    on = xnack_mode(archs, asked, noretry)
     # ROCr and the per-node override number all usable nodes, including CPUs. The variables that hide GPUs count only
     # GPUs, including those that mxr does not know.
     numbered = [(number, node) for number, node in enumerate(nodes) if node.gpu]
@@ -105,12 +116,12 @@ def _from_nodes(
     gpus.note_hidden(len(numbered) - len(order), variables)
     for number, node in (numbered[index] for index in order):
         agent = next((each for each in agents if each.node == node.number), None)
-        arch, name = features.overridden(environ, number)
+        arch, name = overridden(environ, number)
         if name and not arch:
             gpus.notes.append(f"{name} is {environ[name]!r}; the form is 11.0.0. ROCm does not start with this value.")
         if node.arch:
             gpus.targets.append(_target(node, node.arch, arch or node.arch, on))
-            gpus.sources.append(_sources(node, name if arch else None, features.xnack_found_by(on, asked)))
+            gpus.sources.append(_sources(node, name if arch else None, xnack_found_by(on, asked)))
         elif agent:
             gpus.targets.append(_agent_target(agent, node))
             gpus.sources.append(dict(BY_ROCMINFO))
@@ -123,9 +134,9 @@ def _from_nodes(
 def _target(node: TopologyNode, real: str, arch: str, xnack: bool) -> HostTarget:
     found = HostTarget(
         arch,
-        features.sign(arch, "sramecc", node.sram_ecc),
-        features.sign(arch, "xnack", xnack),
-        features.migraphx_cus(node.compute_units, arch),
+        sign(arch, "sramecc", node.sram_ecc),
+        sign(arch, "xnack", xnack),
+        migraphx_cus(node.compute_units, arch),
         real_arch=real if real != arch else None,
         name=node.product or node.name,
         node=node.number,
@@ -137,7 +148,7 @@ def _target(node: TopologyNode, real: str, arch: str, xnack: bool) -> HostTarget
 def _with_node(found: HostTarget, node: TopologyNode, real: str) -> HostTarget:
     return replace(
         found,
-        chiplets=features.chiplets_of(node.chiplets, real),
+        chiplets=chiplets_of(node.chiplets, real),
         vendor="hygon" if node.facts.get("vendor_id") == HYGON_PCI else "amd",
         render_minor=node.render_minor,
         partition=node.partition,
@@ -163,8 +174,8 @@ def _agent_target(agent: Agent, node: TopologyNode | None) -> HostTarget:
         agent.arch,
         agent.sramecc,
         agent.xnack,
-        features.migraphx_cus(agent.compute_units, agent.arch),
-        features.chiplets_of(None, agent.arch),
+        migraphx_cus(agent.compute_units, agent.arch),
+        chiplets_of(None, agent.arch),
         name=agent.name,
         node=agent.node,
         unique_id=agent.unique_id,

@@ -10,6 +10,7 @@ from pathlib import Path
 from mxr import onnxfile
 from mxr.errors import MxrError, WouldOverwriteError
 from mxr.facts import stated
+from mxr.onnxfile.neighbours import model_with_data
 from mxr.util import disk
 
 
@@ -48,7 +49,7 @@ def refuse_forced(path: Path) -> None:
             f"{path} is an ONNX model, which {stated('force')} does not replace. Nothing was written.",
             hint="Move it away, or give another path.",
         )
-    if model := onnxfile.model_with_data(path):
+    if model := model_with_data(path):
         raise WouldOverwriteError(
             f"{path} is the external data of {model}, which {stated('force')} does not replace. Nothing was written.",
             hint="Move the model and its data away, or give another path.",

@@ -18,7 +18,6 @@ from __future__ import annotations
 from .binding import bind_inputs, bind_known_dims, differing_symbols
 from .external import MAX_SUBGRAPH_DEPTH, check_folder, check_names, external_files
 from .graph import MAX_DIM, Dim, OnnxInput, OnnxModel, OutputDim
-from .neighbours import model_with_data
 from .reader import read_model
 
 __all__ = [
@@ -34,6 +33,5 @@ __all__ = [
     "check_names",
     "differing_symbols",
     "external_files",
-    "model_with_data",
     "read_model",
 ]

@@ -12,8 +12,7 @@ from typing import BinaryIO
 from mxr.errors import DamagedError
 
 from .external import EXTERNAL_DATA, SUBMESSAGES
-from .protobuf import Bytes, MalformedProtobuf, Span, fields, message, text, text_of, varint_of
-from .window import opened
+from .protobuf import Bytes, MalformedProtobuf, Span, fields, message, opened, text, text_of, varint_of
 from .writing import field, head, number_field, reencoded
 
 Dims = tuple[int, ...]

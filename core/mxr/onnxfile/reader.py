@@ -8,17 +8,15 @@ contents, external data locations, node names, documentation and the producer of
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 
 from mxr.errors import DamagedError, UsageError
 
 from .external import MAX_SUBGRAPH_DEPTH, ForbiddenExternalData, forbidden, tensors_in
-from .graph import OnnxModel, default_opset, ends, type_name
-from .protobuf import Bytes, MalformedProtobuf, Span, append_part, fields, message, signed, text, varint_of
-from .weight_dims import dims_from_weights
-from .window import opened
+from .graph import OnnxModel, OutputDim, default_opset, ends, type_name
+from .protobuf import Bytes, MalformedProtobuf, Span, append_part, fields, message, opened, signed, text, varint_of
 
 MAX_SIZE = 2**31 - 1
 """The largest message that protobuf reads, in MIGraphX and elsewhere. Source: protobuf.dev, "Proto Limits"."""
@@ -104,7 +102,11 @@ def _read(path: Path, data: Bytes, *, weight_dims: bool) -> OnnxModel:
     locations, numbers, operators = tensors_in(data)
     types = frozenset({*map(type_name, numbers), *(each.elem_type for each in (*inputs, *outputs))})
     external = tuple(sorted(locations, key=str.encode))
-    dims = dims_from_weights(data, spans, [each.name for each in outputs]) if weight_dims else {}
+    dims: Mapping[str, OutputDim] = {}
+    if weight_dims:
+        from .weight_dims import dims_from_weights
+
+        dims = dims_from_weights(data, spans, [each.name for each in outputs])
     return OnnxModel(
         path,
         len(data),

@@ -10,8 +10,7 @@ from pathlib import Path
 from mxr.util.hashing import read_chunks, sha256_chunks
 
 from .external import EXTERNAL_DATA
-from .protobuf import Bytes, MalformedProtobuf, Span, fields, message, text_of
-from .window import opened
+from .protobuf import Bytes, MalformedProtobuf, Span, fields, message, opened, text_of
 
 MOST = 256 << 20
 """Bytes of the weights that are hashed: some large ones tell as much as all of them."""

@@ -13,10 +13,9 @@ from mxr import consumers
 from mxr.artifact.attributes import RelatedKey, Request
 from mxr.artifact.candidates import DIVIDING, Choice
 from mxr.artifact.key import Key
-from mxr.artifact.matching import choose_candidate
+from mxr.artifact.matching import ANY, choose_candidate
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.records import Artifact
-from mxr.artifact.serving import ANY
 from mxr.artifact.target import GfxArch
 from mxr.cache.store import CONFIRMABLE, Answer, Cache, CacheState
 from mxr.display.text import shell_quoted

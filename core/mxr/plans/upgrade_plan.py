@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from mxr.artifact.attributes import HARDWARE, Constraints, Request
 from mxr.artifact.key import Key
+from mxr.artifact.matching import BUILT
 from mxr.artifact.records import Artifact
-from mxr.artifact.serving import BUILT
 from mxr.artifact.target import show_precision, split_version
 from mxr.client.retry import OUTAGE, retry, until
 from mxr.errors import Json, MxrError, NoSuchModelError, UsageError

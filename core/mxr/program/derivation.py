@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mxr.artifact.releases import ROCM_OF
+from mxr.artifact.target import ROCM_OF
 from mxr.program.description import Basis, Certainty, Description, Header, Kernels, Sizes
 from mxr.program.header import KNOWN_FILE_VERSIONS
 from mxr.program.isa import read_isa

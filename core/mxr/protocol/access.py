@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from mxr.artifact import limits
-from mxr.artifact.timestamps import Timestamp
 from mxr.errors import UsageError
 from mxr.util import codec
+from mxr.util.codec import Timestamp
 from mxr.util.frozen import dataclass
 
 FETCH, ASK, PUBLISH, PROMOTE, WORK, METRICS, ADMIN = ["fetch", "ask", "publish", "promote", "work", "metrics", "admin"]

@@ -18,9 +18,9 @@ from mxr.artifact.manifest import Blob, Manifest, check_name, check_sha256
 from mxr.artifact.model_files import ModelFiles
 from mxr.artifact.records import Artifact, Model, ModelClaim, ModelInput
 from mxr.artifact.request_defaults import CommonDefaults, RequestDefaults
-from mxr.artifact.timestamps import Timestamp
 from mxr.errors import Json
 from mxr.util import codec
+from mxr.util.codec import Timestamp
 from mxr.util.frozen import dataclass
 
 API = "/v1"

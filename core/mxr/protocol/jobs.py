@@ -15,10 +15,9 @@ from mxr.artifact import limits
 from mxr.artifact.attributes import Constraints, Request
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Manifest, check_sha256
-from mxr.artifact.timestamps import Timestamp
 from mxr.consumers.ort.recording_form import OrtRuntime
 from mxr.host_facts import HostTarget, HostToolchain
-from mxr.util.codec import encode, refuse
+from mxr.util.codec import Timestamp, encode, refuse
 
 from .artifacts import Publish
 

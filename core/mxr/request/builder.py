@@ -14,8 +14,7 @@ from mxr.artifact import target
 from mxr.artifact.attributes import COUNTS, HARDWARE, Constraints, Request
 from mxr.artifact.compile_settings import VARIABLES, unread
 from mxr.artifact.partial import PartialRequest
-from mxr.artifact.releases import pair_warnings, refuse_rocm_number
-from mxr.artifact.target import GfxArch, Inputs
+from mxr.artifact.target import GfxArch, Inputs, pair_warnings, refuse_rocm_number
 from mxr.consumers import Consumer
 from mxr.consumers.python import PYTHON
 from mxr.errors import UsageError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mxr import onnxfile
 from mxr.artifact.key import MODEL, MODEL_PREFIX, MODEL_SHORT
-from mxr.artifact.model_hashing import model_identity
+from mxr.artifact.model_files import model_identity
 from mxr.artifact.partial import OpenInputs, OpenShape
 from mxr.artifact.records import Model, ModelClaim, ModelInput
 from mxr.artifact.target import DynamicDim, Inputs, Shape

@@ -14,9 +14,8 @@ from dataclasses import replace
 
 from mxr.artifact.candidates import choices, facts_of, varying
 from mxr.artifact.key import value_text
-from mxr.artifact.matching import Match
+from mxr.artifact.matching import ANY, Match
 from mxr.artifact.partial import PartialRequest
-from mxr.artifact.serving import ANY
 from mxr.artifact.target import FEATURES
 from mxr.cache.store import Answer, Cache, CachedArtifact, CacheState
 from mxr.display.text import counted, shell_quoted

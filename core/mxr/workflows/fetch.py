@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from mxr.artifact.attributes import RelatedKey, Request
 from mxr.artifact.key import value_text
 from mxr.artifact.manifest import File, Manifest
-from mxr.artifact.matching import Match, Verdict, apply_rules
+from mxr.artifact.matching import DESCRIPTIONS, Match, Verdict, apply_rules
 from mxr.artifact.records import Artifact
-from mxr.artifact.serving import DESCRIPTIONS
 from mxr.artifact.target import Inputs
 from mxr.cache.store import CONFIRMABLE, Answer, Cache, CachedAnswer, CachedArtifact, CacheState, is_same_offer
 from mxr.errors import (

@@ -12,6 +12,7 @@ from mxr.artifact.target import Inputs
 from mxr.errors import UsageError, WouldOverwriteError
 from mxr.facts import stated
 from mxr.onnxfile.freezing import freeze
+from mxr.onnxfile.neighbours import model_with_data
 from mxr.util import disk
 
 MAX_SHAPES = 80
@@ -86,7 +87,7 @@ def _replaceable(path: Path, originals: Sequence[Path], written: Sequence[Path],
         raise WouldOverwriteError(f"{path} already exists.", hint=f"Use another folder, or add {stated('force')}.")
     if before.identity is not None and not (path.is_symlink() or path.is_file()):
         raise WouldOverwriteError(f"{path} is not a file.", hint="Use another folder.")
-    if before.identity is not None and (other := onnxfile.model_with_data(path, written)):
+    if before.identity is not None and (other := model_with_data(path, written)):
         raise WouldOverwriteError(
             f"{path} is the external data of {other}, which is not written anew.", hint="Use another folder."
         )

@@ -11,8 +11,8 @@ from dataclasses import replace
 from math import prod
 
 from mxr.artifact.attributes import Request
+from mxr.artifact.matching import READER
 from mxr.artifact.partial import PartialRequest
-from mxr.artifact.serving import READER
 from mxr.artifact.target import DynamicDim, Inputs, Shape, show_dims
 from mxr.client.registry import Client
 from mxr.errors import NoSuchArtifactError

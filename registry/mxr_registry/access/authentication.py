@@ -19,10 +19,10 @@ from typing import Any
 from sqlalchemy import bindparam, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from mxr.artifact.timestamps import time_text
 from mxr.display.text import printable
 from mxr.errors import MxrError, NotAllowedError, UnauthenticatedError
 from mxr.protocol.access import ADMIN, LOCAL, TOKEN, WORK
+from mxr.util.codec import time_text
 from mxr_registry.database.session import Database, Now, PreparedQuery, Row
 from mxr_registry.database.tables import TokenRow
 

@@ -18,10 +18,10 @@ from typing import Any
 from sqlalchemy import func, insert, select, update
 
 from mxr.artifact.limits import MAX_TOKENS
-from mxr.artifact.timestamps import Timestamp
 from mxr.errors import ConflictError, MxrError, NotFoundError
 from mxr.protocol.access import TOKEN_ID, CreateToken, NewToken, Token, check_scopes
 from mxr.util import codec
+from mxr.util.codec import Timestamp
 from mxr_registry.database.paging import MAX_ROWS, list_page, read_cursor
 from mxr_registry.database.session import Database, Now, Row, Session, now
 from mxr_registry.database.tables import TokenRow

@@ -18,12 +18,11 @@ from typing import Any
 
 from sqlalchemy import delete, select, update
 
-from mxr.artifact import serving
+from mxr.artifact import matching
 from mxr.artifact.attributes import Attributes
 from mxr.artifact.key import Difference
-from mxr.artifact.timestamps import time_text
 from mxr.errors import ConflictError, MxrError, NotAllowedError
-from mxr.util.codec import canonical, encode
+from mxr.util.codec import canonical, encode, time_text
 from mxr_registry.database.session import Row, Session, now
 from mxr_registry.database.tables import ArtifactRow, TombstoneRow
 
@@ -48,7 +47,7 @@ COLUMNS = (
 def facts_of(session: Session, namespace: str, checked: CheckedPublication) -> dict[str, Any]:
     """Return the columns of an artifact that depend on who published it."""
     source, wanted = checked.source, checked.wanted
-    claimed = wanted.model.name if wanted.model and source.origin == serving.PUSHED else None
+    claimed = wanted.model.name if wanted.model and source.origin == matching.PUSHED else None
     return {
         "origin": source.origin,
         "created_by": source.created_by,
@@ -64,8 +63,8 @@ def facts_of(session: Session, namespace: str, checked: CheckedPublication) -> d
 
 def amend(session: Session, existing: Row, checked: CheckedPublication) -> MxrError | None:
     """Replace the facts of an existing artifact if this publication may. Returns the reason if it may not."""
-    if checked.source.origin == serving.BUILT:
-        if existing.origin == serving.PUSHED:
+    if checked.source.origin == matching.BUILT:
+        if existing.origin == matching.PUSHED:
             _replace(session, existing, checked)
         return None
     differences = _differences(existing, checked)
@@ -94,7 +93,7 @@ def _differences(existing: Row, checked: CheckedPublication) -> list[Difference]
 def _refusal(existing: Row, checked: CheckedPublication, differences: list[Difference]) -> MxrError | None:
     id, context = existing.id[:12], {"id": existing.id, "differences": [each.to_json() for each in differences]}
     listed = f": {'; '.join(map(str, differences[:3]))}" if differences else ""
-    if existing.origin == serving.BUILT:
+    if existing.origin == matching.BUILT:
         return ConflictError(
             f"These bytes are artifact {id}, whose facts worker {existing.worker} found{listed}.",
             hint="The facts of a built artifact cannot be replaced. Push again without options that contradict them.",
@@ -126,7 +125,7 @@ def restore(session: Session, namespace: str, checked: CheckedPublication) -> di
     found = session.execute(select(row.removed_at, row.removed_by).where(*here).with_for_update()).first()
     if found is None:
         return {"restored_at": None, "restored_by": None}
-    if source.origin != serving.BUILT:
+    if source.origin != matching.BUILT:
         removed = f"Artifact {checked.id[:12]} was removed by {found.removed_by} at {time_text(found.removed_at)}."
         context = {"id": checked.id, "removed": True}
         if not checked.wanted.intent.restore:

@@ -14,11 +14,9 @@ from sqlalchemy.exc import IntegrityError
 from mxr.artifact.attributes import Attributes, RelatedKey
 from mxr.artifact.key import TARGET
 from mxr.artifact.manifest import File, Manifest
-from mxr.artifact.matching import Candidate
-from mxr.artifact.serving import BUILT, PUBLISHER
-from mxr.artifact.timestamps import time_text
+from mxr.artifact.matching import BUILT, PUBLISHER, Candidate
 from mxr.errors import NotAllowedError, NotFoundError, UsageError
-from mxr.util.codec import decode
+from mxr.util.codec import decode, time_text
 from mxr.util.hashing import sha256_hex
 from mxr_registry.database.paging import ListFilters, begins_with, list_page, read_cursor
 from mxr_registry.database.session import Row, Session, advisory_lock, default_serve, now

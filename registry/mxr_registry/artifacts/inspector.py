@@ -153,8 +153,8 @@ def _describe_programs(registry: ParentProcess) -> list[Mapping[str, Any]]:
 
 def _describe_model(registry: ParentProcess) -> list[Mapping[str, Any]]:
     from mxr.artifact.model_evidence import COMPUTED_IN_FP16
+    from mxr.onnxfile.protobuf import Window
     from mxr.onnxfile.reader import structure_of, walk_model
-    from mxr.onnxfile.window import Window
 
     (file,) = registry.order["files"]
     source = registry.source(0)

@@ -12,10 +12,9 @@ from sqlalchemy import delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from mxr.artifact.limits import MAX_LOCKS, MAX_LOCKS_EACH
-from mxr.artifact.serving import DESCRIPTIONS, allows
-from mxr.artifact.timestamps import time_text
+from mxr.artifact.matching import DESCRIPTIONS, allows
 from mxr.errors import ConflictError, NoSuchArtifactError, NotAllowedError, NotFoundError, UsageError
-from mxr.util.codec import canonical
+from mxr.util.codec import canonical, time_text
 from mxr_registry.database.paging import MAX_ROWS, list_page, read_cursor
 from mxr_registry.database.session import Database, Row, Session, now, upsert
 from mxr_registry.database.stored_object import StoredObject

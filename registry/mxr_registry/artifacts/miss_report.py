@@ -14,9 +14,8 @@ from sqlalchemy import select
 from mxr.artifact import matching, target
 from mxr.artifact.attributes import ALLOWANCES, Constraints, RelatedKey, Request
 from mxr.artifact.key import Difference, Key, other_releases, value_text
-from mxr.artifact.matching import Candidate
+from mxr.artifact.matching import BUILT_ONLY, DESCRIPTIONS, PROMOTED_ONLY, Candidate, allows
 from mxr.artifact.partial import PartialRequest
-from mxr.artifact.serving import BUILT_ONLY, DESCRIPTIONS, PROMOTED_ONLY, allows
 from mxr.display.text import counted
 from mxr.errors import NoSuchArtifactError
 from mxr.util import codec

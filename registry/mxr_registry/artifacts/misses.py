@@ -13,9 +13,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from mxr.artifact.attributes import Request
 from mxr.artifact.limits import MAX_MISS_BYTES, MAX_MISSES
-from mxr.artifact.timestamps import time_text
 from mxr.errors import MxrError
-from mxr.util.codec import canonical
+from mxr.util.codec import canonical, time_text
 from mxr_registry.database.paging import MAX_ROWS, list_page, read_cursor
 from mxr_registry.database.session import Database, Row, Session, now, upsert
 from mxr_registry.database.tables import MissRow

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Row, select
 
 from mxr import consumers
-from mxr.artifact.serving import SERVE_RULES
+from mxr.artifact.matching import SERVE_RULES
 from mxr.errors import NotFoundError, UsageError
 from mxr.protocol.artifacts import NamespaceDefaults, message_document
 from mxr.util import codec

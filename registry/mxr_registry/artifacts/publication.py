@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from mxr.artifact import limits, model_evidence, program_evidence, serving
+from mxr.artifact import limits, matching, model_evidence, program_evidence
 from mxr.artifact.key import TARGET, Difference
 from mxr.artifact.manifest import File, Manifest, artifact_id
 from mxr.artifact.target import show_precision
@@ -89,7 +89,7 @@ def check_publication(
     descriptions = inspect(files)
     refuse_contradictions(wanted, files, descriptions)
     wanted = _with_libraries(wanted, descriptions)
-    speaker = serving.WORKER if source.origin == serving.BUILT else serving.PUBLISHER
+    speaker = matching.WORKER if source.origin == matching.BUILT else matching.PUBLISHER
     sources = program_evidence.sources(wanted.key, wanted.attributes, descriptions, speaker)
     digest = wanted.key.digest
     id = artifact_id(digest, files)
@@ -180,7 +180,7 @@ def write_artifact(session: Session, namespace: str, checked: CheckedPublication
     query = select(*amendment.COLUMNS).where(row.namespace == namespace, row.id == checked.id)
     existing = session.execute(query.with_for_update(key_share=True)).first()
     if existing is not None:
-        if checked.repairs or (checked.source.origin, existing.origin) == (serving.BUILT, serving.PUSHED):
+        if checked.repairs or (checked.source.origin, existing.origin) == (matching.BUILT, matching.PUSHED):
             _replace_manifest(session, namespace, existing.seq, checked.wanted.manifest)
         return RecordedPublication(False, amendment.amend(session, existing, checked))
     _refuse_second_model(session, namespace, checked)
@@ -201,7 +201,7 @@ def _refuse_second_model(session: Session, namespace: str, checked: CheckedPubli
     A worker compiles the very model, and so proves that two models have one program.
     """
     row, wanted = ArtifactRow, checked.wanted
-    if checked.source.origin == serving.BUILT or wanted.intent.also_for:
+    if checked.source.origin == matching.BUILT or wanted.intent.also_for:
         return
     same = (row.namespace == namespace, row.sha256 == wanted.manifest.sha256)
     other = session.execute(select(row.id, row.model).where(*same, row.model != wanted.key.model).limit(1)).first()
@@ -222,7 +222,7 @@ def _refuse_second_model(session: Session, namespace: str, checked: CheckedPubli
 
 def _refuse_too_many(session: Session, namespace: str, checked: CheckedPublication) -> None:
     """Raise `ConflictError` for a push to a key that has `MAX_CANDIDATES` artifacts: each request looks at all."""
-    if checked.source.origin == serving.BUILT:
+    if checked.source.origin == matching.BUILT:
         return
     rows = select(ArtifactRow.seq).where(ArtifactRow.namespace == namespace, ArtifactRow.digest == checked.digest)
     count = select(func.count()).select_from(rows.limit(limits.MAX_CANDIDATES).subquery())

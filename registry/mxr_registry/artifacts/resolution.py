@@ -19,8 +19,7 @@ from sqlalchemy.orm import aliased
 from mxr.artifact import matching
 from mxr.artifact.attributes import RelatedKey, Request
 from mxr.artifact.limits import MAX_CANDIDATES
-from mxr.artifact.matching import Candidate, Match
-from mxr.artifact.serving import BUILT, rule_for_compiles
+from mxr.artifact.matching import BUILT, Candidate, Match, rule_for_compiles
 from mxr.protocol.artifacts import API
 from mxr.util import codec
 from mxr_registry.database.session import Database, PreparedQuery, Row, Session, default_serve

@@ -16,9 +16,9 @@ from sqlalchemy import Integer, case, cast, func, insert, select, update
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from mxr.artifact.key import TARGET
-from mxr.artifact.timestamps import time_text
 from mxr.errors import MxrError
 from mxr.protocol.artifacts import Use
+from mxr.util.codec import time_text
 from mxr_registry.database.paging import list_page, read_cursor
 from mxr_registry.database.session import Database, Row, Session, default_serve, now
 from mxr_registry.database.tables import ArtifactRow, UseRow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mxr.configuration.schema import SECONDS, setting
-from mxr.display.redaction import redact_url
+from mxr.display.text import redact_url
 
 
 def _pause(default: float, about: str) -> float:

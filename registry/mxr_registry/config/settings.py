@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from mxr.artifact.serving import BUILT_ONLY
+from mxr.artifact.matching import BUILT_ONLY
 from mxr.configuration.reading import HiddenValueError, ServiceValues, read_service
 from mxr.configuration.schema import ServiceSchema, setting
-from mxr.display.redaction import redact_url
+from mxr.display.text import redact_url
 from mxr.errors import UsageError
 from mxr_registry.storage.s3_settings import S3Settings
 

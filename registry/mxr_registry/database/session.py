@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from mxr.artifact.serving import BUILT_ONLY
+from mxr.artifact.matching import BUILT_ONLY
 from mxr_registry.config.connections import ConnectionSettings
 
 from .engine import BUSY, apply_pragmas, engine_of, prepare_sqlite

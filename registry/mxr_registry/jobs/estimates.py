@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Select, bindparam, select
 from sqlalchemy.orm import aliased
 
-from mxr.artifact.serving import BUILT
+from mxr.artifact.matching import BUILT
 from mxr_registry.database.session import Session
 from mxr_registry.database.tables import ArtifactRow, ModelRow
 

@@ -10,8 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from mxr.artifact.attributes import COUNTS, PATCHES, Attributes
 from mxr.artifact.key import Difference, Key
 from mxr.artifact.manifest import artifact_id
-from mxr.artifact.matching import Candidate, apply_rules
-from mxr.artifact.serving import BUILT
+from mxr.artifact.matching import BUILT, Candidate, apply_rules
 from mxr.artifact.target import FEATURES
 from mxr.errors import DamagedError, MismatchError, NoSuchBlobError
 from mxr.protocol import jobs as job_protocol

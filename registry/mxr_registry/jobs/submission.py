@@ -24,11 +24,10 @@ from mxr.artifact import compile_support
 from mxr.artifact.attributes import Constraints, Request
 from mxr.artifact.limits import MAX_OPEN_JOBS, MAX_OPEN_PER_KEY
 from mxr.artifact.matching import covers, surely_satisfies
-from mxr.artifact.timestamps import Timestamp
 from mxr.consumers.ort.recording_form import check_recording
 from mxr.errors import ConflictError, NoSuchBlobError, NoSuchModelError, TemporaryError, UsageError
 from mxr.protocol import jobs as job_protocol
-from mxr.util.codec import canonical, encode
+from mxr.util.codec import Timestamp, canonical, encode
 from mxr_registry.access.scopes import Caller
 from mxr_registry.artifacts import blobs, catalog, resolution
 from mxr_registry.config import lanes

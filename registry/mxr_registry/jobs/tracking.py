@@ -8,10 +8,9 @@ from typing import Any
 
 from sqlalchemy import and_, bindparam, func, or_, select
 
-from mxr.artifact.timestamps import time_text
 from mxr.errors import NotFoundError, UsageError
 from mxr.protocol import jobs as job_protocol
-from mxr.util.codec import canonical
+from mxr.util.codec import canonical, time_text
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.job_tables import JobRow
 from mxr_registry.database.paging import ListFilters, begins_with, list_page, read_cursor

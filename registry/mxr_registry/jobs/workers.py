@@ -13,11 +13,10 @@ from mxr.artifact.attributes import Constraints, Request
 from mxr.artifact.key import Key
 from mxr.artifact.limits import MAX_ALL_CAPABILITIES, MAX_WORKERS
 from mxr.artifact.target import GfxArch, userland
-from mxr.artifact.timestamps import time_text
 from mxr.consumers.ort.recording_form import runtime_in
 from mxr.errors import NotFoundError, NoWorkerError, TemporaryError
 from mxr.protocol import jobs as job_protocol
-from mxr.util.codec import canonical, encode
+from mxr.util.codec import canonical, encode, time_text
 from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.job_tables import JobRow, WorkerRow

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mxr.artifact.serving import SERVE_RULES
+from mxr.artifact.matching import SERVE_RULES
 from mxr.configuration.commands import json_option
 from mxr.display.streams import write_json, write_line
 from mxr.errors import UsageError

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mxr.artifact.limits import MAX_TOKEN_SECONDS
-from mxr.artifact.timestamps import Timestamp
 from mxr.configuration.commands import json_option
 from mxr.configuration.schema import SECONDS, Facts, Setting
 from mxr.display.streams import write_json, write_line, write_secret
 from mxr.errors import NotFoundError, UsageError
 from mxr.protocol.access import FETCH, SCOPES, TOKEN_ID, CreateToken, Token
 from mxr.util import codec
+from mxr.util.codec import Timestamp
 from mxr_registry.command_options import existing_database, read_settings, settings_options
 
 if TYPE_CHECKING:

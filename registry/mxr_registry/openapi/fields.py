@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mxr.artifact import limits, serving, target
+from mxr.artifact import limits, matching, target
 from mxr.artifact.attributes import ALLOWANCES, LIBRARIES
 from mxr.artifact.key import FORM, KEY_VERSION, MODEL, Key
 from mxr.artifact.manifest import SHA256, Manifest
@@ -54,8 +54,8 @@ FAILURE_KIND = Enumeration(
     "FailureKind", "What another attempt can be expected to do.", tuple(job_protocol.FAILURE_KINDS)
 )
 WORKER_STATE = Enumeration("WorkerState", "The state of a worker.", ("idle", "busy", "lost", "left"))
-ORIGIN = Enumeration("Origin", "Who made an artifact.", tuple(serving.ORIGINS))
-SERVE_RULE = Enumeration("ServeRule", "Which artifacts answer requests.", tuple(serving.SERVE_RULES))
+ORIGIN = Enumeration("Origin", "Who made an artifact.", tuple(matching.ORIGINS))
+SERVE_RULE = Enumeration("ServeRule", "Which artifacts answer requests.", tuple(matching.SERVE_RULES))
 MODEL_EVIDENCE = Enumeration("ModelEvidence", "How the model of an artifact is known.", ("verified", "claimed"))
 SCOPE = Enumeration("Scope", "What a token allows.", tuple(access.SCOPES))
 TOKEN_STATE = Enumeration("TokenState", "The state of a token.", access.STATES)

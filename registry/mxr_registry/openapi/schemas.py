@@ -14,8 +14,7 @@ from typing import Any, Union, get_args, get_origin
 from mxr.artifact.manifest import File, Manifest
 from mxr.artifact.matching import Match
 from mxr.artifact.records import Artifact
-from mxr.artifact.timestamps import EXAMPLE, Timestamp
-from mxr.util.codec import HUGE, shape_of
+from mxr.util.codec import EXAMPLE, HUGE, Timestamp, shape_of
 
 from .fields import CLASSES, Enumeration, facts_of
 

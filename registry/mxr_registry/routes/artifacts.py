@@ -8,7 +8,7 @@ from urllib.parse import quote
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from mxr.artifact import serving
+from mxr.artifact import matching
 from mxr.errors import NotAllowedError
 from mxr.protocol import artifacts as artifact_protocol
 from mxr_registry.artifacts import blobs, catalog, publication
@@ -79,7 +79,7 @@ async def publish(body: LargeBodyDep, services: ServicesDep, caller: CallerDep, 
     says that it is meant.
     """
     wanted = await run_in_threadpool(decode_body, artifact_protocol.Publish, body)
-    source = PublicationSource(serving.PUSHED, caller.principal, admin=caller.owner is None)
+    source = PublicationSource(matching.PUSHED, caller.principal, admin=caller.owner is None)
     known = (services.db, services.store, services.inspect, caller.namespace, source)
     found = await services.checking.run(client, publication.publish, *known, wanted)
     return stored_reply(found, "/v1/artifacts")

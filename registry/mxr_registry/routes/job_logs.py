@@ -13,9 +13,8 @@ from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from mxr.artifact.timestamps import time_text
 from mxr.errors import NotAllowedError
-from mxr.util.codec import HUGE, canonical
+from mxr.util.codec import HUGE, canonical, time_text
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.jobs import logs, tracking, transitions
 from mxr_registry.jobs.notifications import JobNotifier

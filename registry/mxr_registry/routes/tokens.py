@@ -7,9 +7,9 @@ from typing import Annotated
 
 from fastapi import Path, Request, Response
 
-from mxr.artifact.timestamps import Timestamp
 from mxr.protocol import access
 from mxr.util import codec
+from mxr.util.codec import Timestamp
 from mxr_registry.access import tokens
 from mxr_registry.access.authentication import Authenticator
 from mxr_registry.database.paging import MAX_ROWS

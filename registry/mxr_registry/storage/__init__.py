@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from mxr.display.redaction import redact
+from mxr.display.text import redact
 from mxr.errors import UsageError
 
 from .local import LocalStore

@@ -12,9 +12,8 @@ from strategies import GPU
 from mxr.artifact.attributes import Attributes, Constraints
 from mxr.artifact.candidates import Choice, choices, varying
 from mxr.artifact.key import Key
-from mxr.artifact.matching import Candidate, choose_candidate
+from mxr.artifact.matching import ANY, BUILT, BUILT_ONLY, PUSHED, Candidate, choose_candidate
 from mxr.artifact.partial import PartialRequest
-from mxr.artifact.serving import ANY, BUILT, BUILT_ONLY, PUSHED
 
 OPEN = PartialRequest(GPU.model, (("x", (None, 3, 224, 224)),), kind="gpu", vendor="amd", arch="gfx90a")
 FOUND = frozenset({"sramecc", "xnack", "num_cu", "chiplets"})

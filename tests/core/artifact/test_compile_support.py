@@ -8,7 +8,7 @@ import pytest
 
 from mxr.artifact.compile_support import FIRST_WITH_ARCH, LEAST_CUS, check_compilable, least_cus
 from mxr.artifact.key import Key
-from mxr.artifact.releases import ROCM_OF, pair_warnings, refuse_rocm_number, release
+from mxr.artifact.target import ROCM_OF, pair_warnings, refuse_rocm_number, release
 from mxr.errors import UsageError
 from mxr.request.builder import RequestOptions
 

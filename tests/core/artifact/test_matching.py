@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mxr.artifact.attributes import Attributes, Constraints, RelatedKey
-from mxr.artifact.matching import Candidate, Match, apply_rules, choose_candidate
-from mxr.artifact.serving import SERVE_RULES
+from mxr.artifact.matching import SERVE_RULES, Candidate, Match, apply_rules, choose_candidate
 from mxr.errors import UsageError
 
 Says = tuple[set[str], set[str], dict[str, Any]]

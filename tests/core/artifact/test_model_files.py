@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from identities import model_of
 
-from mxr.artifact import model_hashing
+from mxr.artifact import model_files
 from mxr.artifact.manifest import Blob, File, Manifest
-from mxr.artifact.model_files import PIECE, ModelFiles, PiecedFile
-from mxr.artifact.model_hashing import model_identity
+from mxr.artifact.model_files import PIECE, ModelFiles, PiecedFile, model_identity
 from mxr.errors import TemporaryError, UsageError
 
 FILES = st.dictionaries(
@@ -62,8 +61,8 @@ def test_pieces_of_large_files_in_any_number_of_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     """Sizes around the piece, here of 64 KiB: the words of the documentation are the same for any size."""
-    monkeypatch.setattr(model_hashing, "threads", lambda: count)
-    for module in ("mxr.artifact.model_files.PIECE", "mxr.artifact.model_hashing.PIECE", "identities.PIECE"):
+    monkeypatch.setattr(model_files, "threads", lambda: count)
+    for module in ("mxr.artifact.model_files.PIECE", "identities.PIECE"):
         monkeypatch.setattr(module, 1 << 16)
     external = {f"d{size}": random.Random(size).randbytes(size) for size in (0, 1, 65535, 65536, 65537, 200_000)}
     files = [(name, written(tmp_path / name, data)) for name, data in external.items()]
@@ -123,13 +122,13 @@ def test_a_file_that_changes_while_the_model_is_hashed(
     files = {name: written(tmp_path / name, data) for name, data in contents.items()}
     for path in files.values():
         os.utime(path, ns=(1, 1))  # so that the change shows, however coarse the clock of the file system is
-    monkeypatch.setattr(model_hashing, "threads", lambda: 1)  # one thread, so that it meddles once at a time
-    real = model_hashing.hashlib.sha256
+    monkeypatch.setattr(model_files, "threads", lambda: 1)  # one thread, so that it meddles once at a time
+    real = model_files.hashlib.sha256
 
     def begin(*data: bytes) -> object:
         return real(*data) if data else Meddler(lambda: meddle(files[victim]))
 
-    monkeypatch.setattr(model_hashing.hashlib, "sha256", begin)
+    monkeypatch.setattr(model_files.hashlib, "sha256", begin)
     with pytest.raises(TemporaryError, match=f"{victim} changed while it was being read") as caught:
         model_identity(files["model"], [("data", files["data"]), ("empty", files["empty"])])
     assert caught.value.exit == 75

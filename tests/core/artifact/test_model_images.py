@@ -13,7 +13,7 @@ import pytest
 from servers.debian import environ, program
 from servers.mounts import in_own_namespace
 
-from mxr.artifact.model_hashing import model_identity
+from mxr.artifact.model_files import model_identity
 
 pytestmark = pytest.mark.process
 
@@ -23,7 +23,7 @@ STAMP = 1_600_000_000
 SCRIPT = """
 import fcntl, json, subprocess, sys
 from pathlib import Path
-from mxr.artifact.model_hashing import model_identity
+from mxr.artifact.model_files import model_identity
 from mxr.util.hashing import FileStamp, StatMemo, sha256_file, sha256_memoised
 folder, kind, above = Path(sys.argv[1]), sys.argv[2], sys.argv[3] == "overlay"
 mount, memo, rows = folder / "mount", StatMemo(folder / "memo"), []

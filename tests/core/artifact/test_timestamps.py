@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from mxr.artifact.timestamps import EXAMPLE, Timestamp, time_text
 from mxr.errors import UsageError
 from mxr.util import codec
+from mxr.util.codec import EXAMPLE, Timestamp, time_text
 
 
 def test_a_time_is_written_in_utc_with_microseconds_and_read_back() -> None:

@@ -20,7 +20,6 @@ from mxr.artifact.attributes import Attributes, Constraints, Request
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Manifest
 from mxr.artifact.records import ModelInput
-from mxr.artifact.timestamps import Timestamp
 from mxr.bundle import exporter, importer, oci
 from mxr.bundle.contents import BundleRecord, lay_out, titled
 from mxr.bundle.image_layout import TarLayout, open_layout
@@ -30,6 +29,7 @@ from mxr.errors import DamagedError, MismatchError, MxrError, UsageError, WouldO
 from mxr.plans.lockfile import LockEntry, LockFile, lock_text
 from mxr.protocol.artifacts import ModelClaim
 from mxr.settings import Settings
+from mxr.util.codec import Timestamp
 from mxr.workflows.push import cut
 
 REAL = DATA / "mxr_real"

@@ -20,12 +20,12 @@ from mxr.artifact.attributes import Attributes, Constraints, Request
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.matching import Match
-from mxr.artifact.timestamps import Timestamp
 from mxr.cache.contents import entries, verify_programs
 from mxr.cache.store import Answer, Cache, CachedAnswer, CachedArtifact, CachePolicy, CacheState
 from mxr.errors import UsageError
 from mxr.protocol.artifacts import Artifact, Model, ModelInput
 from mxr.util import codec, disk
+from mxr.util.codec import Timestamp
 
 REQUEST = Request(GPU)
 ONE = "11111111-1111-4111-8111-111111111111"

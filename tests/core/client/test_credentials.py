@@ -17,8 +17,7 @@ from mxr.client.credentials import TokenFile
 from mxr.client.registry import Client
 from mxr.errors import MxrError, NotARegistryError, UnauthenticatedError, UsageError
 from mxr.protocol.artifacts import REGISTRY_HEADER
-from mxr.settings import DEFAULT_REGISTRY, Settings, load_settings
-from mxr.settings.client_tokens import write_stored
+from mxr.settings import DEFAULT_REGISTRY, Settings, load_settings, write_stored
 
 ADMIN, WORK, OTHER = (f"mxr_{digit * 12}_{digit * 64}" for digit in "abc")
 

@@ -13,12 +13,12 @@ from mxr.artifact.attributes import Attributes, Constraints
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.records import Artifact
-from mxr.artifact.timestamps import Timestamp
 from mxr.cache.store import Cache
 from mxr.consumers import Consumer
 from mxr.consumers.layout import Delivery, Layout
 from mxr.install.consumer_folder import write_layout
 from mxr.onnxfile import OnnxInput
+from mxr.util.codec import Timestamp
 
 INPUTS = (OnnxInput("x", "float32", ("N", 3, 224, 224)),)
 OUTPUTS = (OnnxInput("y", "float32", ("N", 1000)),)

@@ -17,8 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mxr.display import github, logs, streams
-from mxr.display.redaction import redact
-from mxr.display.text import json_text, printable, printable_lines, python_quoted, shell_quoted
+from mxr.display.text import json_text, printable, printable_lines, python_quoted, redact, shell_quoted
 from mxr.errors import MxrError, UsageError, from_json
 
 HOSTILE = (

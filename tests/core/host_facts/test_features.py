@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mxr.host_facts import features
+from mxr.host_facts import kfd
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from mxr.host_facts import features
     ],
 )
 def test_counts_of_compute_units(units: int | None, arch: str, counted: int | None) -> None:
-    assert features.migraphx_cus(units, arch) == counted
+    assert kfd.migraphx_cus(units, arch) == counted
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_counts_of_compute_units(units: int | None, arch: str, counted: int | No
 def test_xnack_is_one_mode_for_all_gpus_of_a_process(
     archs: list[str], asked: str | None, noretry: str | None, on: bool
 ) -> None:
-    assert features.xnack_mode(archs, asked, noretry) is on
+    assert kfd.xnack_mode(archs, asked, noretry) is on
 
 
 @pytest.mark.parametrize(
@@ -74,10 +74,10 @@ def test_xnack_is_one_mode_for_all_gpus_of_a_process(
     ],
 )
 def test_the_override(environ: dict[str, str], found: tuple[str | None, str | None]) -> None:
-    assert features.overridden(environ, 1) == found
+    assert kfd.overridden(environ, 1) == found
 
 
 def test_chiplets_are_unknown_only_for_archs_with_several_dies() -> None:
-    assert features.chiplets_of(None, "gfx908") == 1
-    assert features.chiplets_of(None, "gfx942") is None
-    assert features.chiplets_of(8, "gfx942") == 8
+    assert kfd.chiplets_of(None, "gfx908") == 1
+    assert kfd.chiplets_of(None, "gfx942") is None
+    assert kfd.chiplets_of(8, "gfx942") == 8

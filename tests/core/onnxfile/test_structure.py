@@ -15,9 +15,8 @@ from onnx import external_data_helper, helper
 from paths import DATA
 
 from mxr.errors import DamagedError
-from mxr.onnxfile.protobuf import MalformedProtobuf, fields
+from mxr.onnxfile.protobuf import SIZE, MalformedProtobuf, Window, fields
 from mxr.onnxfile.reader import structure_of, walk_model
-from mxr.onnxfile.window import SIZE, Window
 
 MODELS = DATA / "models"
 FLOAT = onnx.TensorProto.FLOAT

@@ -11,11 +11,10 @@ import pytest
 from paths import DATA
 
 from mxr.errors import TemporaryError
-from mxr.onnxfile import window
+from mxr.onnxfile import protobuf
 from mxr.onnxfile.freezing import freeze
-from mxr.onnxfile.protobuf import MalformedProtobuf
+from mxr.onnxfile.protobuf import MalformedProtobuf, opened
 from mxr.onnxfile.reader import read_model
-from mxr.onnxfile.window import opened
 
 MODEL = DATA / "models" / "convrelu.onnx"
 
@@ -30,7 +29,7 @@ def model(tmp_path: Path) -> Path:
 
 def test_a_file_that_shrinks_while_it_is_read(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A memory map would end the process with SIGBUS."""
-    monkeypatch.setattr(window, "WHOLE", 0)
+    monkeypatch.setattr(protobuf, "WHOLE", 0)
     with pytest.raises(TemporaryError, match="changed while it was read"), opened(model) as data:
         os.truncate(model, 10)
         data[5:5000]
@@ -41,7 +40,7 @@ def test_what_was_read_of_a_file_that_changes_is_not_used(
     model: Path, monkeypatch: pytest.MonkeyPatch, whole: int
 ) -> None:
     """It may be from two files: neither facts nor "not a model" can be said of it."""
-    monkeypatch.setattr(window, "WHOLE", whole)
+    monkeypatch.setattr(protobuf, "WHOLE", whole)
     with pytest.raises(TemporaryError), opened(model):
         model.write_bytes(b"another")
     with pytest.raises(TemporaryError), opened(model):
@@ -64,7 +63,7 @@ def test_a_mount_without_memory_maps(model: Path, tmp_path: Path, monkeypatch: p
         raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
 
     monkeypatch.setattr(mmap, "mmap", fail)
-    monkeypatch.setattr(window, "WHOLE", whole)
+    monkeypatch.setattr(protobuf, "WHOLE", whole)
     read = read_model(model, weight_dims=True)
     assert [each.name for each in read.inputs] == ["x"]
     with (tmp_path / "frozen.onnx").open("wb") as target:

@@ -12,10 +12,10 @@ from strategies import GPU, MODEL, OTHER_MODEL
 from mxr.artifact import limits
 from mxr.artifact.attributes import Attributes
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
-from mxr.artifact.timestamps import Timestamp
 from mxr.errors import UsageError
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.util import codec
+from mxr.util.codec import Timestamp
 
 DATA = b"a program"
 FILE = File("model.mxr", len(DATA), sha256(DATA).hexdigest(), (Blob(sha256(DATA).hexdigest(), len(DATA)),))

@@ -13,10 +13,9 @@ from mxr.errors import UsageError
 from mxr.host_facts import Host, HostTarget, HostToolchain
 from mxr.onnxfile import OnnxInput, OnnxModel
 from mxr.request.builder import RequestOptions, build_request, gather
-from mxr.request.defaults import apply_defaults, default_batches, of_project, of_settings
+from mxr.request.defaults import ProjectDefaults, apply_defaults, default_batches, of_project, of_settings
 from mxr.request.model import ModelReference
 from mxr.settings import Settings, load_settings
-from mxr.settings.project import ProjectDefaults
 
 BARE = Host()
 MI100 = Host((HostTarget("gfx908", "+", "-", 120, 1),), HostToolchain("7.1.1", "2.14.0"))

@@ -10,8 +10,7 @@ import pytest
 
 from mxr.configuration.config_file import MAX_BYTES
 from mxr.errors import UsageError
-from mxr.request.defaults import ELSEWHERE
-from mxr.settings.project import ProjectDefaults, find_defaults
+from mxr.request.defaults import ELSEWHERE, ProjectDefaults, find_defaults
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
 Find = Callable[..., ProjectDefaults]

@@ -25,8 +25,8 @@ import xxhash
 from harness.meddling import Meddler, grow
 from identities import model_of
 
-from mxr.artifact import model_hashing
-from mxr.artifact.model_hashing import model_identity
+from mxr.artifact import model_files
+from mxr.artifact.model_files import model_identity
 from mxr.errors import TemporaryError
 from mxr.util import hashing
 from mxr.util.hashing import (
@@ -132,7 +132,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """A clock that stands a minute in the future, where files of this test are settled."""
     made = Clock()
     monkeypatch.setattr(hashing, "time", made)
-    monkeypatch.setattr(model_hashing, "time", made)
+    monkeypatch.setattr(model_files, "time", made)
     return made
 
 

@@ -17,12 +17,12 @@ from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.matching import Match
 from mxr.artifact.records import Artifact
-from mxr.artifact.timestamps import Timestamp
 from mxr.cache.store import Answer
 from mxr.client.registry import Client
 from mxr.errors import DamagedError, MxrError
 from mxr.protocol.artifacts import REGISTRY_HEADER, message_document
 from mxr.settings import load_settings
+from mxr.util.codec import Timestamp
 from mxr.workflows.fetch import check_answer, resolve
 
 KEY = Key(model=MODEL, kind="gpu", arch="gfx90a", migraphx="2.15", rocm="7.2", inputs=(("x", (8, 3)),))

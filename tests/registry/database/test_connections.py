@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mxr.display.redaction import redact_url
+from mxr.display.text import redact_url
 from mxr_registry.config.connections import ConnectionSettings
 from mxr_registry.config.settings import RegistrySettings
 from mxr_registry.database.session import Database

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mxr.artifact.releases import ROCM_OF
+from mxr.artifact.target import ROCM_OF
 from mxr.errors import UsageError
 from mxr.facts import stated
 

@@ -12,10 +12,10 @@ from mxr.artifact.attributes import Attributes
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.matching import Match
 from mxr.artifact.records import Artifact
-from mxr.artifact.timestamps import Timestamp
 from mxr.cache.store import Answer, Cache
 from mxr.host_facts import Host
 from mxr.settings import load_settings
+from mxr.util.codec import Timestamp
 from mxr.workflows.preparation import prepare
 
 task = json.load(sys.stdin)

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mxr.onnxfile.protobuf import Bytes, Span, fields, merged, message, signed, text, text_of, varint_of
-from mxr.onnxfile.window import opened
+from mxr.onnxfile.protobuf import Bytes, Span, fields, merged, message, opened, signed, text, text_of, varint_of
 
 Sizes = tuple[int | None, ...]
 """The dims of a value; None for an open dim."""

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 
-from mxr.onnxfile.protobuf import Bytes, fields, merged, message, signed, text, text_of, varint_of
-from mxr.onnxfile.window import opened
+from mxr.onnxfile.protobuf import Bytes, fields, merged, message, opened, signed, text, text_of, varint_of
 from mxr.onnxfile.writing import field as written
 from mxr.onnxfile.writing import number_field, reencoded, varint
 

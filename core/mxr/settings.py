@@ -1,7 +1,7 @@
 """Client settings: one frozen value, built once from flags, environment variables and the user's configuration file.
 
-project        files of a project that set request defaults
-client_tokens  the form of tokens, and those that `mxr login` has stored
+The tokens that `mxr login` has stored:
+$XDG_CONFIG_HOME/mxr/tokens.json    {"https://registry.example.com": "mxr_..."}, mode 0600
 """
 
 from __future__ import annotations
@@ -12,15 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import mxr.facts as facts
-from mxr.configuration.config_file import (
-    ConfigFile,
-    UntrustedFileError,
-    read_config,
-    user_config_dir,
-    user_socket_dirs,
-)
+from mxr.configuration.config_file import ConfigFile, UntrustedFileError, read_config, user_config_dir, user_socket_dirs
 from mxr.configuration.schema import SECONDS, VARIABLES, Setting, setting, settings_of
 from mxr.errors import UsageError
+from mxr.util import codec, disk
 from mxr.util.frozen import dataclass
 
 DEFAULT_REGISTRY = "http://127.0.0.1:8765"
@@ -226,8 +221,6 @@ def _token_settings(
         if meant != registry:
             return none | {"withheld": f"The token from {sources[names[0]]} is for {meant}, so it was not sent."}
         if names == ["token"]:
-            from .client_tokens import check_token
-
             return none | {"token": check_token(found["token"], sources["token"])}
         return none | {"token_file": found["token_file"]}
     return none
@@ -252,3 +245,46 @@ def _require_private(path: Path) -> None:
         read_config(path, follow_links=True, private=True)
     except UntrustedFileError as reason:
         raise UsageError(f"{path} sets token, but {reason}.", hint="Or remove it, and run `mxr login`.") from None
+
+
+MAX_LENGTH = 4_096
+STORE = "tokens.json"
+
+
+def check_token(value: object, source: str) -> str | None:
+    """Return a token without the newline that a mounted secret ends with; None for an empty one.
+
+    Raises `UsageError`, which does not quote it.
+    """
+    text = str(value).strip()
+    if not text:
+        return None
+    if len(text) > MAX_LENGTH or not all("!" <= letter <= "~" for letter in text):
+        raise UsageError(
+            f"{source}: the token has characters that a header cannot carry.",
+            hint="Write the token alone: visible ASCII characters, without spaces and quotes.",
+        )
+    return text
+
+
+def read_stored(config_dir: Path) -> dict[str, str]:
+    """Return the token of each registry that `mxr login` has stored.
+
+    Raises `UsageError` for a file that is no such store, or that others can read or write.
+    """
+    path = config_dir / STORE
+    try:
+        file = read_config(path, private=True)
+    except UntrustedFileError as reason:
+        raise UsageError(f"{path} is not used: {reason}.", hint="Make it private, or remove it.") from None
+    found: Any = codec.parse(file.text, str(path)) if file else {}
+    if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
+        raise UsageError(f"{path} is no store of tokens.", hint="Remove it, and run `mxr login` again.")
+    return found
+
+
+def write_stored(config_dir: Path, tokens: Mapping[str, str]) -> None:
+    """Replace what is stored. Raises `MxrError`."""
+    with disk.faults(config_dir):
+        config_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    disk.write_whole(config_dir / STORE, codec.canonical(dict(tokens)).encode() + b"\n", mode=0o600)

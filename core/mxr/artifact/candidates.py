@@ -8,7 +8,7 @@ rules.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any
 
 from mxr.errors import UsageError
@@ -46,6 +46,20 @@ class Choice:
         """Return the complete request."""
         stated = {name: value for name in DIVIDING if (value := getattr(self, name)) is not None}
         return Request(self.key, replace(partial.constraints, **stated))
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The reply of `POST /v1/candidates`: ways to complete a partial request, the newest toolchain first.
+
+    `total`: how many there are; the reply has the first 50. `more`: there are programs that were not even read.
+    `varies`: the facts in which they differ, each with its number of values.
+    """
+
+    candidates: tuple[Choice, ...]
+    total: int
+    more: bool = False
+    varies: Mapping[str, int] = field(default_factory=dict)
 
 
 def choices(partial: PartialRequest, programs: Iterable[tuple[Key, Candidate]], *, serve: str) -> list[Choice]:

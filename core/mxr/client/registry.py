@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
     import urllib3
 
+    from mxr.artifact.candidates import Candidates
     from mxr.protocol import access, surveys
     from mxr.protocol import jobs as job_protocol
 
@@ -127,9 +128,11 @@ class Client:
         """
         return self.exchange(artifact_protocol.ResolveReply, "POST", "/resolve", request.to_json())
 
-    def candidates(self, partial: PartialRequest) -> artifact_protocol.Candidates:
+    def candidates(self, partial: PartialRequest) -> Candidates:
         """Return the ways to complete a partial request. Raises `NoSuchArtifactError` if there is none."""
-        return self.exchange(artifact_protocol.Candidates, "POST", "/candidates", partial.to_json())
+        from mxr.artifact.candidates import Candidates
+
+        return self.exchange(Candidates, "POST", "/candidates", partial.to_json())
 
     def defaults(self) -> artifact_protocol.NamespaceDefaults:
         """Return the request defaults of the namespace. Sent once: where the registry is away, the cache has them."""

@@ -19,9 +19,8 @@ from pathlib import Path
 from mxr.errors import DamagedError
 from mxr.facts import stated
 
-from .graph import OnnxModel, type_name
+from .graph import OnnxModel, dims_of, type_name
 from .protobuf import Bytes, MalformedProtobuf, Span, append_part, merged, message, text_of, varint_of
-from .weight_dims import dims_of
 
 MAX_SUBGRAPH_DEPTH = 64
 """Maximum nesting depth of graphs. Protobuf's own parsers stop at 100 nested messages."""

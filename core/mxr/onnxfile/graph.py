@@ -186,3 +186,31 @@ def _dim(data: Bytes, span: Span) -> int | str | None:
             name = text(data, start, stop)
             dim = None if PLACEHOLDER.fullmatch(name) else name
     return dim
+
+
+MAX_RANK = 64
+"""Dims of weights."""
+
+
+def dims_of(data: Bytes, tensor: Sequence[Span]) -> list[int]:
+    """Return the dims of a tensor, which are packed or not; none for more than `MAX_RANK`."""
+    found: list[int] = []
+    for tag, a, b in merged(data, tensor):
+        if tag == varint_of(1):
+            found.append(signed(a))
+        elif tag == message(1):
+            found += _packed(data, a, min(b, a + 10 * MAX_RANK))
+        if len(found) > MAX_RANK:
+            return []
+    return found
+
+
+def _packed(data: Bytes, start: int, stop: int) -> list[int]:
+    found, value, shift = list[int](), 0, 0
+    for byte in data[start:stop]:
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            found.append(signed(value & (2**64 - 1)))
+            value = shift = 0
+    return found

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from mxr.util.frozen import dataclass
 
-from .graph import OutputDim
-from .protobuf import Bytes, Span, fields, merged, message, signed, text, text_of, varint_of
+from .graph import OutputDim, dims_of
+from .protobuf import Bytes, Span, fields, merged, message, text, text_of, varint_of
 
 _KEEP_DIMS = frozenset(
     ("Cast", "Clip", "Dropout", "Elu", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "LogSoftmax")
@@ -21,8 +21,6 @@ _KEEP_DIMS = frozenset(
 MAX_FOLLOWED = 50_000
 """Nodes and initializers of a graph that is read for such dims."""
 
-MAX_RANK = 64
-"""Dims of weights."""
 
 _BROADCAST = frozenset(("Add", "Sub", "Mul", "Div"))
 _WEIGHTED = frozenset(("Gemm", "MatMul", "Conv"))
@@ -106,27 +104,3 @@ def _followed(data: Bytes, node: _Node, initializers: Mapping[str, Span]) -> str
         return ""
     # One number, or one for each column: neither changes the rank, nor a last dim that is not 1.
     return others[0] if len(dims_of(data, [initializers[weights[0]]])) < 2 else ""
-
-
-def dims_of(data: Bytes, tensor: Sequence[Span]) -> list[int]:
-    """Return the dims of a tensor, which are packed or not; none for more than `MAX_RANK`."""
-    found: list[int] = []
-    for tag, a, b in merged(data, tensor):
-        if tag == varint_of(1):
-            found.append(signed(a))
-        elif tag == message(1):
-            found += _packed(data, a, min(b, a + 10 * MAX_RANK))
-        if len(found) > MAX_RANK:
-            return []
-    return found
-
-
-def _packed(data: Bytes, start: int, stop: int) -> list[int]:
-    found, value, shift = list[int](), 0, 0
-    for byte in data[start:stop]:
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            found.append(signed(value & (2**64 - 1)))
-            value = shift = 0
-    return found

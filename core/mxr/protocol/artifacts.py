@@ -12,7 +12,6 @@ from typing import Any
 
 from mxr.artifact import limits
 from mxr.artifact.attributes import Attributes, Request
-from mxr.artifact.candidates import Choice
 from mxr.artifact.key import Key, check_model
 from mxr.artifact.manifest import Blob, Manifest, check_name, check_sha256
 from mxr.artifact.model_files import ModelFiles
@@ -40,7 +39,6 @@ __all__ = [
     "Artifact",
     "ArtifactUsage",
     "Artifacts",
-    "Candidates",
     "Locks",
     "Misses",
     "Missing",
@@ -182,20 +180,6 @@ class NamespaceDefaults(CommonDefaults):
         return RequestDefaults.of(
             {name: value for name, value in message_document(self).items() if value is not None}, source
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """The reply of `POST /v1/candidates`: ways to complete a partial request, the newest toolchain first.
-
-    `total`: how many there are; the reply has the first 50. `more`: there are programs that were not even read.
-    `varies`: the facts in which they differ, each with its number of values.
-    """
-
-    candidates: tuple[Choice, ...]
-    total: int
-    more: bool = False
-    varies: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

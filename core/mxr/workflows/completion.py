@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from mxr.artifact.candidates import choices, facts_of, varying
+from mxr.artifact.candidates import Candidates, choices, facts_of, varying
 from mxr.artifact.key import value_text
 from mxr.artifact.matching import ANY, Match
 from mxr.artifact.partial import PartialRequest
@@ -21,7 +21,6 @@ from mxr.cache.store import Answer, Cache, CachedArtifact, CacheState
 from mxr.display.text import counted, shell_quoted
 from mxr.errors import DamagedError, MxrError, NoSuchArtifactError, TemporaryError, UnreachableError, UsageError
 from mxr.facts import BY_NAME, FACTS, FLAG, NAMES, SHAPES, stated
-from mxr.protocol.artifacts import Candidates
 from mxr.request.builder import PreparedRequest
 from mxr.request.choices import distinguishing, options_of, request_words
 

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Response
 from fastapi.concurrency import run_in_threadpool
 
 from mxr.artifact.attributes import Request as ArtifactRequest
+from mxr.artifact.candidates import Candidates
 from mxr.artifact.partial import PartialRequest
 from mxr.errors import TooLargeError
 from mxr.protocol import artifacts as artifact_protocol
@@ -69,7 +70,7 @@ def _find(body: bytes, services: Services, caller: Caller) -> tuple[resolution.R
     summary="List the ways to complete a partial request",
     **operation(
         "find_candidates",
-        {200: Success("The ways.", artifact_protocol.Candidates)},
+        {200: Success("The ways.", Candidates)},
         takes=PartialRequest,
         errors=(404,),
     ),

@@ -10,13 +10,13 @@ import pytest
 from core.workflows.test_fetch import lying_registry
 from strategies import MODEL
 
-from mxr.artifact.candidates import Choice
+from mxr.artifact.candidates import Candidates, Choice
 from mxr.artifact.key import Key
 from mxr.cache.store import Cache
 from mxr.errors import DamagedError, MxrError, NoSuchArtifactError
 from mxr.host_facts import Host
 from mxr.onnxfile import OnnxInput, OnnxModel
-from mxr.protocol.artifacts import Candidates, message_document
+from mxr.protocol.artifacts import message_document
 from mxr.request.builder import PreparedRequest, RequestOptions, gather
 from mxr.request.model import ModelReference
 from mxr.workflows.completion import complete_request

@@ -41,7 +41,7 @@ def compile_programs(
         if each.recording is not None:
             note(f"mxr: {each.recording.reason}")
             file_name = each.recording.file_name
-        jobs.append(submit_job(session, on_miss, each.asked, calibration, file_name))
+        jobs.append(submit_job(session, on_miss, each.prepared, calibration, file_name))
     artifacts: list[str] = []
     errors: list[MxrError] = []
     for each, job in zip(needed, jobs, strict=True):
@@ -72,7 +72,7 @@ def _combined(errors: Sequence[MxrError], jobs: Sequence[str]) -> MxrError:
 def submit_job(
     session: Session,
     on_miss: OnMiss,
-    asked: PreparedRequest,
+    prepared: PreparedRequest,
     calibration: Path | None,
     file_name: str | None = None,
 ) -> Job:
@@ -86,18 +86,18 @@ def submit_job(
 
     if on_miss.action == "local":
         _require_local_scopes(session)
-    for warning in uncalibrated_warnings(asked.request.key):
+    for warning in uncalibrated_warnings(prepared.request.key):
         note(f"mxr: warning: {warning}")
-    wanted = job_protocol.CompileRequest(
-        asked.request.key,
-        asked.request.constraints,
+    message = job_protocol.CompileRequest(
+        prepared.request.key,
+        prepared.request.constraints,
         require_worker=on_miss.action == "wait",
         retry=on_miss.retry,
         file_name=file_name,
     )
     return compile_workflow.request_compile(
         session.client(),
-        compile_workflow.CompileOrder(wanted, asked.model, calibration),
+        compile_workflow.CompileOrder(message, prepared.model, calibration),
         transfer_progress("uploading"),
     )
 
@@ -144,7 +144,7 @@ def finished_artifact(session: Session, job: Job, *, log_shown: bool = False) ->
         raise
 
 
-def suggest_compile(session: Session, error: MxrError, asked: PreparedRequest) -> None:
+def suggest_compile(session: Session, error: MxrError, prepared: PreparedRequest) -> None:
     """Extend the hint of a miss by the `--on-miss` option that would help, if the registry has workers."""
     from mxr.protocol import capabilities
 
@@ -154,7 +154,7 @@ def suggest_compile(session: Session, error: MxrError, asked: PreparedRequest) -
         available += [each.can for each in client.pools()]
     except MxrError:
         return
-    if any(capabilities.able(each, asked.request) is not None for each in available):
+    if any(capabilities.able(each, prepared.request) is not None for each in available):
         hint = "Add `--on-miss wait` to have a worker compile and publish it."
     elif available:
         hint = "Add `--on-miss ask` to queue it until a worker that can compile it starts; there is none now."

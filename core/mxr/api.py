@@ -92,22 +92,22 @@ def fetch(
     settings = settings or library_settings()
     cache = Cache.of(settings)
     connect = None if offline else connection(settings)
-    wanted = make_options(inputs, options, settings.consumer)
+    stated = make_options(inputs, options, settings.consumer)
     defaults = configured_defaults(os.fspath(model), settings)
-    host = host_of_this_program(settings, wanted)
+    host = host_of_this_program(settings, stated)
     with cache.staged_beside(output):
         name = os.fspath(model)
-        asked = prepare(wanted, name, cache, connect, host, defaults=defaults, takes_open=True)
+        prepared = prepare(stated, name, cache, connect, host, defaults=defaults, takes_open=True)
         if output is None:
-            return warned(fetch_prepared(asked, cache, connect, refresh=refresh))
+            return warned(fetch_prepared(prepared, cache, connect, refresh=refresh))
         from .install.installer import installer_for
         from .install.placement import Destination
         from .plans.plan import PlannedProgram, fetch_plan
 
         where = Destination(output, force=force, consumer_options=consumer_options or {})
-        (found,) = map(warned, fetch_plan([PlannedProgram(asked, where)], cache, connect, refresh=refresh))
-        installer = installer_for(asked.consumer)
-        return replace(found, path=installer.deliver(found, cache, asked, where, connect).path)
+        (found,) = map(warned, fetch_plan([PlannedProgram(prepared, where)], cache, connect, refresh=refresh))
+        installer = installer_for(prepared.consumer)
+        return replace(found, path=installer.deliver(found, cache, prepared, where, connect).path)
 
 
 @library_call
@@ -133,21 +133,21 @@ def fetch_set(
     settings = settings or library_settings()
     cache = Cache.of(settings)
     connect = None if offline else connection(settings)
-    wanted = make_options(inputs, options, settings.consumer)
-    host = host_of_this_program(settings, wanted)
+    all_options = make_options(inputs, options, settings.consumer)
+    host = host_of_this_program(settings, all_options)
     defaults = configured_defaults(os.fspath(model), settings)
     if not batches:
         raise UsageError("A set needs at least one batch size.", hint=f"Write {stated('batch', '1,2,4')}.")
     with cache.staged_beside(output):
-        known = models.find_model(os.fspath(model), cache, connect, follow_links=wanted.follow_links)
+        known = models.find_model(os.fspath(model), cache, connect, follow_links=all_options.follow_links)
         requests = {
-            batch: prepare(replace(wanted, batch=batch), known, cache, connect, host, defaults=defaults)
+            batch: prepare(replace(all_options, batch=batch), known, cache, connect, host, defaults=defaults)
             for batch in batches
         }
         if output is not None:
             variant_set.check_output(output)
             variant_set.file_names(requests, known.stem)
-        plan = [PlannedProgram(asked, batch=batch) for batch, asked in requests.items()]
+        plan = [PlannedProgram(prepared, batch=batch) for batch, prepared in requests.items()]
         fetched = map(warned, fetch_plan(plan, cache, connect, refresh=refresh))
         found = dict(sorted(zip(requests, fetched, strict=True)))
         if output is None:

@@ -80,6 +80,9 @@ def test_everything_that_is_wrong_is_named_at_once(tmp_path: Path, path: Path) -
     ):
         assert part in done.stderr, part
     assert TOKEN not in done.stderr
+    shown = run(tmp_path, "config", "show", "--config", path, MXR_WORKER_SPOL="/x", MXR_WORKER_NAME="one")
+    assert shown.returncode == 2 and "The configuration has 4 problems: " in shown.stderr
+    assert '"one"' in shown.stdout and TOKEN not in shown.stdout + shown.stderr
 
 
 @pytest.mark.parametrize(

@@ -25,17 +25,17 @@ def key(session: Session, options: RequestOptions, model: str, as_request: bool)
     from mxr.workflows.preparation import prepare
 
     host, defaults = session.host(options), session.defaults(model)
-    asked = prepare(options, model, session.cache(), session.client, host, defaults=defaults)
-    request_key = asked.request.key
-    for line in asked.notes:
+    prepared = prepare(options, model, session.cache(), session.client, host, defaults=defaults)
+    request_key = prepared.request.key
+    for line in prepared.notes:
         note(f"mxr: {line}")
     if as_request:
-        print_json(asked.request.to_json())
+        print_json(prepared.request.to_json())
         return
     if session.as_json:
-        print_json({"model": asked.model.identity, "digest": request_key.digest, **asked.request.to_json()})
+        print_json({"model": prepared.model.identity, "digest": request_key.digest, **prepared.request.to_json()})
         return
-    echo(f"model   {asked.model.identity}")
+    echo(f"model   {prepared.model.identity}")
     echo(f"digest  {request_key.digest}")
     echo(f"key     {request_key.canonical}")
 

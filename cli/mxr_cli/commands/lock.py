@@ -150,8 +150,8 @@ def _entries(
     missing: list[tuple[NamedRequest, NoSuchArtifactError]] = []
     for name, wanted in _requests(session, task, options, batches):
         try:
-            asked = installer_for(wanted.consumer).lockable(wanted, ort.as_mapping(), session.client)
-            entries.append(pins.pin_request(asked, client, task.file.parent))
+            prepared = installer_for(wanted.consumer).lockable(wanted, ort.as_mapping(), session.client)
+            entries.append(pins.pin_request(prepared, client, task.file.parent))
         except NoSuchArtifactError as error:
             missing.append(((name, wanted), error))
     if missing:
@@ -180,19 +180,19 @@ def _requests(
         known = models.find_model(model, cache, session.client, follow_links=options.follow_links)
         for batch in batches or session.default_batches(options, defaults, known) or (options.batch,):
             each = replace(options, batch=batch)
-            asked = prepare(each, known, cache, session.client, session.host(each), defaults=defaults)
-            yield model, asked
+            prepared = prepare(each, known, cache, session.client, session.host(each), defaults=defaults)
+            yield model, prepared
 
 
 def _matrix_requests(session: Session, task: LockTask, matrix: Path, *, follow_links: bool) -> Iterator[NamedRequest]:
     environment = pipeline_environment(task.env_from, task.allow_outside)
     with annotate_errors(environment):
         for each in read_requests(session, matrix, environment, None, (), follow_links=follow_links):
-            yield each.cell.name, each.asked
+            yield each.cell.name, each.prepared
 
 
 def _incomplete(missing: list[tuple[NamedRequest, NoSuchArtifactError]], found: int) -> NoSuchArtifactError:
-    keys = [(name, asked.request.key, error) for (name, asked), error in missing]
+    keys = [(name, prepared.request.key, error) for (name, prepared), error in missing]
     shown = "; ".join(f"{name} ({', '.join(key_cells(key))})" for name, key, _ in keys[:5])
     rows = [{"model": name, "digest": key.digest, "key": key.to_json(), **error.context} for name, key, error in keys]
     more = f"; and {len(missing) - 5} more" if len(missing) > 5 else ""

@@ -104,8 +104,8 @@ def plan(
 
     environment = pipeline_environment(env_from, allow_outside)
     with annotate_errors(environment):
-        wanted = read_requests(session, matrix, environment, limit, targets, follow_links=follow_links)
-    planned = matrix_survey.plan(wanted, survey(session.client(), wanted))
+        requests = read_requests(session, matrix, environment, limit, targets, follow_links=follow_links)
+    planned = matrix_survey.plan(requests, survey(session.client(), requests))
     if output_format == "github":
         print_json(matrix_survey.github(planned))
         return
@@ -170,7 +170,7 @@ def _estimate(minutes: float, unknown: int) -> str:
 
 def _cells(planned: PlannedCell, matrix: Path) -> tuple[str, ...]:
     """The table cells of a planned cell: line, model, target, variant, state, estimate or earlier failure."""
-    cell, known = planned.wanted.cell, planned.status
+    cell, known = planned.request.cell, planned.status
     estimate = "-"
     if planned.open:
         estimate = "unknown"

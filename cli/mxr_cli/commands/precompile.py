@@ -101,8 +101,8 @@ def precompile(  # noqa: PLR0913 - a parameter for each option
         raise UsageError("No matrix is given.", hint="Run mxr precompile MATRIX.yaml.")
     policy, environment = _policy(on_miss, retry), pipeline_environment(env_from, allow_outside)
     with annotate_errors(environment):
-        wanted = read_requests(session, matrix, environment, limit, targets, follow_links=follow_links)
-        status = _survey(session, wanted, matrix)
+        requests = read_requests(session, matrix, environment, limit, targets, follow_links=follow_links)
+        status = _survey(session, requests, matrix)
     try:
         _compile(session, status, policy)
     finally:
@@ -120,11 +120,11 @@ def _policy(text: str, retry: bool) -> MissPolicy:
     return MissPolicy(on_miss.action != "fail", on_miss.action == "wait", retry, deadline)
 
 
-def _survey(session: Session, wanted: tuple[CellRequest, ...], matrix: Path) -> MatrixStatus:
+def _survey(session: Session, requests: tuple[CellRequest, ...], matrix: Path) -> MatrixStatus:
     """Ask the registry for the state of all cells."""
     from mxr.plans.matrix_run import look
 
-    status = look(session.client(), wanted, matrix)
+    status = look(session.client(), requests, matrix)
     note(f"mxr: {totals(status)}")
     return status
 
@@ -188,7 +188,7 @@ def _print_result(status: MatrixStatus, matrix: Path) -> None:
 
     for cell in status.cells:
         if cell.artifact is None:
-            echo(f"{matrix}:{cell.wanted.cell.line}: {cell_name(cell)}: {cell_state(cell)}")
+            echo(f"{matrix}:{cell.request.cell.line}: {cell_name(cell)}: {cell_state(cell)}")
     echo(totals(status))
 
 
@@ -251,7 +251,7 @@ class MatrixDisplay:
 
 def cell_name(cell: CellStatus) -> str:
     """The model, target and variant of a cell."""
-    name = cell.wanted.cell
+    name = cell.request.cell
     return f"{name.name} {name.target} {name.variant}"
 
 

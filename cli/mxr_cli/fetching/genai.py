@@ -75,11 +75,11 @@ def _calls(session: Session, options: FetchOptions, part: GenaiProgram) -> Itera
         precision=request.precision or part.precision,
         tuning=request.tuning or part.tuning,
     )
-    asked = with_defaults(session, replace(options, request=wanted, model=str(part.path)))
+    completed = with_defaults(session, replace(options, request=wanted, model=str(part.path)))
     # The phases of a model with fixed lengths are one program.
     phased = part.phase is not None and bool(part.inputs(onnx, None))
     given = (request.batch,) if request.batch else ()
-    batches = asked.batches or given or part.batches or (asked.defaults.batch if phased else ()) or (None,)
+    batches = completed.batches or given or part.batches or (completed.defaults.batch if phased else ()) or (None,)
     names = {each.name for each in onnx.inputs}
     for batch in batches:
         shapes = dict(part.inputs(onnx, batch)) | {name: shape for name, shape in request.inputs if name in names}
@@ -89,7 +89,7 @@ def _calls(session: Session, options: FetchOptions, part: GenaiProgram) -> Itera
         yield (
             label,
             replace(
-                asked,
+                completed,
                 request=replace(wanted, batch=batch, inputs=tuple(shapes.items())),
                 batches=(),
                 output=None if options.output is None else f"{options.output}/{folder}/",

@@ -142,8 +142,8 @@ def _plan_entry(session: Session, options: FetchOptions, entry: LockEntry, base:
     """The program of an entry. It has an output where its consumer has a layout of several files."""
     consumer, identity = consumers.find_consumer(entry.consumer), entry.request.key.model
     if options.output is None or consumer.name_file is not None:
-        asked = PreparedRequest.of(entry.request, ModelReference.of_identity(identity), consumer)
-        return PlannedProgram(asked, pinned=(entry,))
+        prepared = PreparedRequest.of(entry.request, ModelReference.of_identity(identity), consumer)
+        return PlannedProgram(prepared, pinned=(entry,))
     from mxr.install.installer import installer_for
 
     path, connect = base / entry.model, session.connect(offline=options.offline)
@@ -163,7 +163,7 @@ def _place_layouts(
     from mxr.install import placement
     from mxr.install.installer import installer_for
 
-    cache, layouts = session.cache(), {at: (each.asked, each.output) for at, each in enumerate(plan) if each.output}
+    cache, layouts = session.cache(), {at: (each.prepared, each.output) for at, each in enumerate(plan) if each.output}
     recorded = {
         index: each
         for index, each in layouts.items()
@@ -184,9 +184,9 @@ def _place_layouts(
                     "by one: mxr fetch MODEL ... --locked --name NAME -o FOLDER/.",
                 )
     placed = {index: placement.write_plan(each, cache, layouts[index][1]) for index, each in plans.items()}
-    for index, (asked, output) in recorded.items():
-        installer = installer_for(asked.consumer)
-        placed[index] = installer.deliver(fetched[index], cache, asked, output, connect)
+    for index, (prepared, output) in recorded.items():
+        installer = installer_for(prepared.consumer)
+        placed[index] = installer.deliver(fetched[index], cache, prepared, output, connect)
     return placed
 
 

@@ -51,17 +51,17 @@ def plan_programs(session: Session, options: FetchOptions, lock: LockFile | None
         request = replace(options.request, batch=batch)
         pinned: Sequence[LockEntry] = ()
         if lock is None:
-            asked = _prepare(session, options, request, known)
+            prepared = _prepare(session, options, request, known)
         else:
-            asked, pinned = _prepare_locked(session, options, request, known, lock)
-        known = asked.model
-        output = None if several else options.destination(asked.request.key)
-        plan.append(PlannedProgram(asked, output, batch if several else None, pinned))
-    for line in dict.fromkeys(line for each in plan for line in each.asked.notes):
+            prepared, pinned = _prepare_locked(session, options, request, known, lock)
+        known = prepared.model
+        output = None if several else options.destination(prepared.request.key)
+        plan.append(PlannedProgram(prepared, output, batch if several else None, pinned))
+    for line in dict.fromkeys(line for each in plan for line in each.prepared.notes):
         note(f"mxr: {line}")
     for each in plan:
-        if each.asked.command:
-            note(f"mxr: the complete command: {each.asked.command}{options.placing_words}")
+        if each.prepared.command:
+            note(f"mxr: the complete command: {each.prepared.command}{options.placing_words}")
     return plan
 
 
@@ -88,8 +88,8 @@ def _prepare_locked(
     if options.output is not None and not options.batches and request.consumer is not None:
         installer = installer_for(consumers.find_consumer(request.consumer))
         recorded = installer.locked_form(model, options.name, options.ort.as_mapping())
-    asked = pins.build_locked_request(lock, request, model, session.host(request), recorded)
-    return asked, pins.entries_for(lock, asked.request)
+    prepared = pins.build_locked_request(lock, request, model, session.host(request), recorded)
+    return prepared, pins.entries_for(lock, prepared.request)
 
 
 def obtain_programs(session: Session, options: FetchOptions, plan: Sequence[PlannedProgram]) -> list[Fetched]:
@@ -105,7 +105,7 @@ def obtain_programs(session: Session, options: FetchOptions, plan: Sequence[Plan
         return fetch_plan(plan, session.cache(), connect, refresh=options.refresh, watch=watch, compile=compile)
     except NoSuchArtifactError as error:
         alone = plan[0] if len(plan) == 1 and not plan[0].pinned else None
-        if alone and options.on_miss.action == "fail" and connect is not None and alone.asked.model.path:
+        if alone and options.on_miss.action == "fail" and connect is not None and alone.prepared.model.path:
             from mxr_cli.compile_on_miss import suggest_compile
 
             suggest_compile(session, error, _worker_request(alone))
@@ -114,16 +114,16 @@ def obtain_programs(session: Session, options: FetchOptions, plan: Sequence[Plan
 
 def _worker_request(planned: PlannedProgram) -> PreparedRequest:
     """The request that a worker would get on a miss."""
-    asked, output = planned.asked, planned.output
+    prepared, output = planned.prepared, planned.output
     if output is None:
-        return asked
+        return prepared
     from mxr.install.installer import installer_for
 
     try:
-        recording = installer_for(asked.consumer).recording_request(asked, output)
+        recording = installer_for(prepared.consumer).recording_request(prepared, output)
     except MxrError:
-        return asked
-    return asked if recording is None else recording.request
+        return prepared
+    return prepared if recording is None else recording.request
 
 
 def _tell_differences(planned: PlannedProgram, fetched: Fetched) -> None:
@@ -131,7 +131,7 @@ def _tell_differences(planned: PlannedProgram, fetched: Fetched) -> None:
     for line in fetched.warnings:
         note(f"mxr: warning: {label}{line}")
     if not fetched.answer.match.exact:
-        differences = fetch_workflow.describe_inexact_match(planned.asked.request, fetched.answer)
+        differences = fetch_workflow.describe_inexact_match(planned.prepared.request, fetched.answer)
         note(f"mxr: {label}not an exact match: {differences}")
 
 
@@ -140,22 +140,22 @@ def deliver_program(
 ) -> dict[str, Any]:
     """Report accepted differences, and write a program where its output says. Returns the JSON document."""
     _tell_differences(planned, fetched)
-    asked, output = planned.asked, planned.output
+    prepared, output = planned.prepared, planned.output
     if output is None:
         return fetched.to_json()
     from mxr.install.installer import installer_for
 
-    placed = installer_for(asked.consumer).deliver(fetched, session.cache(), asked, output, connect)
+    placed = installer_for(prepared.consumer).deliver(fetched, session.cache(), prepared, output, connect)
     for line in placed.notes:
         note(f"mxr: {line}")
     # A path that the user chose as a file needs no settings.
     if placed.settings and not session.as_json and placed.path != Path(output.path):
-        note(f"mxr: configure {asked.consumer.name} with:")
+        note(f"mxr: configure {prepared.consumer.name} with:")
         for line in placed.settings:
             note(f"  {line}")
     return fetched.to_json() | {
         "path": str(placed.path),
-        "consumer": asked.consumer.name,
+        "consumer": prepared.consumer.name,
         "files": [str(path) for path in placed.files],
         "settings": list(placed.settings),
     }
@@ -169,23 +169,23 @@ def _check_set(options: FetchOptions, plan: Sequence[PlannedProgram]) -> FetchOp
     from mxr.install.placement import check_stem
 
     variant_set.check_output(options.output)
-    options = replace(options, output=options.folder_of(plan[0].asked.request.key), per_arch=False)
+    options = replace(options, output=options.folder_of(plan[0].prepared.request.key), per_arch=False)
     assert options.output is not None
     variant_set.check_output(options.output)
-    variant_set.file_names(_requests(plan), check_stem(options.name or plan[0].asked.model.stem))
+    variant_set.file_names(_requests(plan), check_stem(options.name or plan[0].prepared.model.stem))
     return options
 
 
 def _requests(plan: Sequence[PlannedProgram]) -> dict[int, PreparedRequest]:
-    return {each.batch: each.asked for each in plan if each.batch is not None}
+    return {each.batch: each.prepared for each in plan if each.batch is not None}
 
 
 def _deliver_set(
     session: Session, options: FetchOptions, plan: Sequence[PlannedProgram], fetched: Sequence[Fetched]
 ) -> dict[str, Any]:
     """Report accepted differences, and write a set where `--output` says. Returns the JSON document."""
-    wanted = _requests(plan)
-    found = dict(zip(wanted, fetched, strict=True))
+    prepared = _requests(plan)
+    found = dict(zip(prepared, fetched, strict=True))
     for planned, each in zip(plan, fetched, strict=True):
         _tell_differences(planned, each)
     rows = {batch: {"batch": batch, **each.to_json()} for batch, each in found.items()}
@@ -194,8 +194,12 @@ def _deliver_set(
         from mxr.install import variant_set
 
         cache, placing = session.cache(), {"link": options.link, "force": options.force}
-        placed = variant_set.place_set(found, wanted, options.output, cache, name=options.name, **placing)
+        placed = variant_set.place_set(found, prepared, options.output, cache, name=options.name, **placing)
         listing = str(placed.listing)
         for batch, path in placed.files.items():
             rows[batch]["path"] = str(path)
-    return {"set": listing, "model": plan[0].asked.model.identity, "entries": [rows[batch] for batch in sorted(rows)]}
+    return {
+        "set": listing,
+        "model": plan[0].prepared.model.identity,
+        "entries": [rows[batch] for batch in sorted(rows)],
+    }

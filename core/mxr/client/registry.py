@@ -208,7 +208,7 @@ class Client:
             artifact_protocol.Model, "POST", "/models", artifact_protocol.message_document(statement), wait=CHECKING
         )
 
-    def request_compile(self, wanted: job_protocol.CompileRequest) -> job_protocol.Job:
+    def request_compile(self, message: job_protocol.CompileRequest) -> job_protocol.Job:
         """Request a compile and return its job, which is a new one or an open one for the same program.
 
         A job without an id is done: the program already exists. Raises `NoSuchModelError` or `NoSuchBlobError` for what
@@ -217,7 +217,7 @@ class Client:
         """
         from mxr.protocol import jobs as job_protocol
 
-        return self.exchange(job_protocol.Job, "POST", "/jobs", artifact_protocol.message_document(wanted))
+        return self.exchange(job_protocol.Job, "POST", "/jobs", artifact_protocol.message_document(message))
 
     def job(self, identity: str, *, wait: float = 0, version: int | None = None) -> job_protocol.Job:
         """Return one job, by its id or a unique prefix of it.
@@ -243,12 +243,12 @@ class Client:
         body = artifact_protocol.message_document(surveys.Survey(tuple(requests)))
         return self.exchange(surveys.SurveyReply, "POST", "/survey", body)
 
-    def watch(self, wanted: surveys.WatchJobs) -> surveys.ChangedJobs:
+    def watch(self, message: surveys.WatchJobs) -> surveys.ChangedJobs:
         """Return which of these jobs changed. With `wanted.wait`, waits for a change, at most that many seconds."""
         from mxr.protocol import surveys
 
         return self.exchange(
-            surveys.ChangedJobs, "POST", "/jobs/watch", artifact_protocol.message_document(wanted), wait=wanted.wait
+            surveys.ChangedJobs, "POST", "/jobs/watch", artifact_protocol.message_document(message), wait=message.wait
         )
 
     def cancel(self, identity: str) -> job_protocol.Job:

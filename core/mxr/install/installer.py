@@ -44,36 +44,36 @@ class Installer:
     record_folder: str | None = None
     """The name of the folder beside the programs in which the installer keeps records of its own."""
 
-    def check(self, asked: PreparedRequest, output: Destination, *, offline: bool = False) -> None:
+    def check(self, prepared: PreparedRequest, output: Destination, *, offline: bool = False) -> None:
         """Check that the output can be written, before anything is downloaded. Raises `UsageError`."""
-        placement.check_output(asked, output, offline=offline)
+        placement.check_output(prepared, output, offline=offline)
 
     def find_recorded(
         self,
-        asked: PreparedRequest,
+        prepared: PreparedRequest,
         output: Destination,
         cache: Cache,
         connect: Connect | None,
     ) -> Fetched | None:
         """The recorded artifact for this request, in the cache; None if there is none."""
-        del asked, output, cache, connect
+        del prepared, output, cache, connect
         return None
 
-    def recording_request(self, asked: PreparedRequest, output: Destination) -> RecordingRequest | None:
+    def recording_request(self, prepared: PreparedRequest, output: Destination) -> RecordingRequest | None:
         """What a worker has to record; None if the requested artifact itself can be placed, or none can be recorded.
 
         Raises `UsageError` for a model or a request that workers cannot record.
         """
-        del asked, output
+        del prepared, output
         return None
 
-    def lockable(self, asked: PreparedRequest, options: Mapping[str, str], connect: Connect) -> PreparedRequest:
-        """The request to lock: that for recorded artifacts if the registry has them and they are needed, else `asked`.
+    def lockable(self, prepared: PreparedRequest, options: Mapping[str, str], connect: Connect) -> PreparedRequest:
+        """The request to lock: that for recorded artifacts if the registry has them and they are needed, or `prepared`.
 
         `options`: the consumer options by name. Raises `NoSuchArtifactError` for what nobody has recorded yet.
         """
         del options, connect
-        return asked
+        return prepared
 
     def locked_form(self, model: ModelReference, name: str | None, options: Mapping[str, str]) -> str | None:
         """The form of the recorded artifacts that a lock can have for this model; None if there are none."""
@@ -85,20 +85,20 @@ class Installer:
         del key
         return None
 
-    def check_unrecorded(self, asked: PreparedRequest, output: Destination) -> None:
+    def check_unrecorded(self, prepared: PreparedRequest, output: Destination) -> None:
         """Check that the artifact can be placed without a recording, before it is downloaded. Raises `UsageError`."""
-        del asked, output
+        del prepared, output
 
     def deliver(
         self,
         fetched: Fetched,
         cache: Cache,
-        asked: PreparedRequest,
+        prepared: PreparedRequest,
         output: Destination,
         connect: Connect | None = None,
     ) -> Placement:
         """Place a fetched artifact, recorded or not. Raises `UsageError`, `NotAllowedError`, or a disk fault."""
-        return placement.place_artifact(fetched, cache, asked, output, connect)
+        return placement.place_artifact(fetched, cache, prepared, output, connect)
 
     def verify(self, folder: Path) -> tuple[FileChange, ...]:
         """The files in `folder` that differ from the installer's own records. Raises `DamagedError` or a disk fault."""

@@ -66,15 +66,15 @@ class LedgerSubject:
     @classmethod
     def of(cls, request: Request, artifact: Artifact) -> LedgerSubject:
         """Return the subject of a request; what it leaves open of the GPU is that of the artifact."""
-        key, asked, has = request.key, request.constraints, artifact.attributes
+        key, constraints, attributes = request.key, request.constraints, artifact.attributes
         return cls(
             key.model,
             key.arch or key.kind,
             key.to_json()["inputs"],
             show_precision(key.precision),
-            sramecc=asked.sramecc or _sign(has.sramecc),
-            xnack=asked.xnack or _sign(has.xnack),
-            num_cu=asked.num_cu or has.num_cu,
+            sramecc=constraints.sramecc or _sign(attributes.sramecc),
+            xnack=constraints.xnack or _sign(attributes.xnack),
+            num_cu=constraints.num_cu or attributes.num_cu,
         )
 
     def differences(self, other: LedgerSubject) -> list[str]:

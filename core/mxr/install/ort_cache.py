@@ -62,14 +62,14 @@ class OrtInstaller(Installer):
 
     def find_recorded(
         self,
-        asked: PreparedRequest,
+        prepared: PreparedRequest,
         output: Destination,
         cache: Cache,
         connect: Connect | None,
     ) -> Fetched | None:
         """The recorded set for this request, in the cache; None if none was recorded or the registry is unreachable."""
         try:
-            request = _recorded_request(asked, output)[0].request
+            request = _recorded_request(prepared, output)[0].request
         except UsageError:
             return None
         try:
@@ -80,7 +80,7 @@ class OrtInstaller(Installer):
         except UnreachableError:
             return None
 
-    def recording_request(self, asked: PreparedRequest, output: Destination) -> RecordingRequest | None:
+    def recording_request(self, prepared: PreparedRequest, output: Destination) -> RecordingRequest | None:
         """The recorded set to request from a worker if the name cannot be predicted.
 
         None if the name can be predicted, or if no worker can record it. Raises `UsageError` for a model with open dims
@@ -88,45 +88,47 @@ class OrtInstaller(Installer):
         """
         options = OrtSessionOptions.read(output.consumer_options)
         contract = options.contract()
-        if asked.model.path is None or contract.generation not in BY_WORKERS:
+        if prepared.model.path is None or contract.generation not in BY_WORKERS:
             return None
-        if any(not isinstance(dim, int) for each in asked.model.onnx.inputs for dim in each.dims or ()):
+        if any(not isinstance(dim, int) for each in prepared.model.onnx.inputs for dim in each.dims or ()):
             raise UsageError(
-                f"{asked.model.path.name} has open dims, so all its shapes share one file name.", hint=FREEZE
+                f"{prepared.model.path.name} has open dims, so all its shapes share one file name.", hint=FREEZE
             )
-        key = asked.request.key
-        arch = full_arch(key, asked.request.constraints, None)
+        key = prepared.request.key
+        arch = full_arch(key, prepared.request.constraints, None)
         if arch is None:
             return None
-        stem = output.stem(asked.model)
-        name = predict(ort_layout.prediction_request(asked.model.path, stem, arch, contract=contract, options=options))
+        stem = output.stem(prepared.model)
+        name = predict(
+            ort_layout.prediction_request(prepared.model.path, stem, arch, contract=contract, options=options)
+        )
         if not isinstance(name, Unpredictable):
             return None
-        wanted, file_name = _recorded_request(asked, output)
+        wanted, file_name = _recorded_request(prepared, output)
         check_recording(wanted.request.key, file_name)
-        check_weights(file_name, 1 + len(asked.model.external))
+        check_weights(file_name, 1 + len(prepared.model.external))
         reason = f"the file name cannot be predicted ({name.reason}): a worker's ONNX Runtime has to run the model"
         return RecordingRequest(wanted, file_name, reason)
 
-    def lockable(self, asked: PreparedRequest, options: Mapping[str, str], connect: Connect) -> PreparedRequest:
+    def lockable(self, prepared: PreparedRequest, options: Mapping[str, str], connect: Connect) -> PreparedRequest:
         """The request for the recorded set if the registry has one, else the one for a program with a predicted name.
 
         Raises `NoSuchArtifactError` if no name can be predicted and workers can record the set, but none has.
         """
         output = Destination("./", consumer_options=options)
         try:
-            recorded = _recorded_request(asked, output)[0]
+            recorded = _recorded_request(prepared, output)[0]
         except UsageError:
-            return asked  # which ONNX Runtime will serve is not known here
+            return prepared  # which ONNX Runtime will serve is not known here
         if connect().artifacts(digest=recorded.request.key.digest, limit=1).items:
             return recorded
         try:
-            needed = self.recording_request(asked, output)
+            needed = self.recording_request(prepared, output)
         except UsageError:
-            return asked
+            return prepared
         if needed is None:
-            return asked
-        model = shell_quoted(asked.model.path or asked.model.identity)
+            return prepared
+        model = shell_quoted(prepared.model.path or prepared.model.identity)
         raise NoSuchArtifactError(
             f"The files of ONNX Runtime for {model} are not recorded: {needed.reason}.",
             hint=f"Have a worker record them: `mxr fetch {model} --on-miss wait -o FOLDER/` with the same options.",
@@ -148,7 +150,7 @@ class OrtInstaller(Installer):
         generation = runtime_in(key.form).partition(":")[0].replace("1", "'")
         return {"ort": generation, "ort_level": level_in(key.form)}
 
-    def check_unrecorded(self, asked: PreparedRequest, output: Destination) -> None:
+    def check_unrecorded(self, prepared: PreparedRequest, output: Destination) -> None:
         """Raise `UsageError` for a generation whose file names nobody can predict."""
         options = OrtSessionOptions.read(output.consumer_options)
         try:
@@ -156,21 +158,21 @@ class OrtInstaller(Installer):
         except UsageError:
             return  # `deliver` reports it, after a miss was reported
         if unknown := unknown_names(contract):
-            model = asked.model.path.name if asked.model.path else asked.model.stem
+            model = prepared.model.path.name if prepared.model.path else prepared.model.stem
             raise ort_layout.unpredictable(model, unknown, contract)
 
     def deliver(
         self,
         fetched: Fetched,
         cache: Cache,
-        asked: PreparedRequest,
+        prepared: PreparedRequest,
         output: Destination,
         connect: Connect | None = None,
     ) -> Placement:
         """Place a recorded set with the provider's names, any other artifact under its predicted name."""
         if is_recording(fetched.answer.artifact.key):
-            return _place_recorded(fetched, cache, asked, output)
-        return super().deliver(fetched, cache, asked, output, connect)
+            return _place_recorded(fetched, cache, prepared, output)
+        return super().deliver(fetched, cache, prepared, output, connect)
 
     def verify(self, folder: Path) -> tuple[FileChange, ...]:
         """The files that the provider added or rewrote in `folder`, and those that are missing."""
@@ -193,7 +195,7 @@ def publish_recording(
     key, attributes = _label(paths, replace(options, consumer="ort"), model, form)
     files = tuple(cut(path, path.name) for path in paths)
     progress = watch(sum(file.size for file in files))
-    wanted = artifact_protocol.Publish(
+    message = artifact_protocol.Publish(
         key=key,
         manifest=Manifest(files),
         attributes=attributes,
@@ -205,7 +207,7 @@ def publish_recording(
         for path, file in zip(paths, files, strict=True):
             transfer.upload(client, path, file, progress)
 
-    return transfer.upload_and_publish(send, lambda: client.publish(wanted))
+    return transfer.upload_and_publish(send, lambda: client.publish(message))
 
 
 def _files(folder: Path, options: RequestOptions) -> list[Path]:
@@ -254,36 +256,36 @@ def _label(paths: list[Path], options: RequestOptions, model: ModelReference, fo
     return key, found.attributes
 
 
-def _recorded_request(asked: PreparedRequest, output: Destination) -> tuple[PreparedRequest, str | None]:
+def _recorded_request(prepared: PreparedRequest, output: Destination) -> tuple[PreparedRequest, str | None]:
     """The same request for the recorded set, and the file name of the model in it. Raises `UsageError`."""
     options = OrtSessionOptions.read(output.consumer_options)
-    name = _file_name(asked.model, options, output.name)
-    return asked.with_form(form_of(options.contract(), name, options.level)), name
+    name = _file_name(prepared.model, options, output.name)
+    return prepared.with_form(form_of(options.contract(), name, options.level)), name
 
 
-def _place_recorded(fetched: Fetched, cache: Cache, asked: PreparedRequest, output: Destination) -> Placement:
+def _place_recorded(fetched: Fetched, cache: Cache, prepared: PreparedRequest, output: Destination) -> Placement:
     """Place a recorded set. A note says so if the prediction differs from what was recorded."""
     folder = Path(output.path)
     delivery = Delivery(
-        stem=output.stem(asked.model),
-        key=asked.request.key,
-        constraints=asked.request.constraints,
+        stem=output.stem(prepared.model),
+        key=prepared.request.key,
+        constraints=prepared.request.constraints,
         artifact=fetched.answer.artifact,
-        inputs=asked.model.onnx.inputs,
-        outputs=asked.model.onnx.outputs,
+        inputs=prepared.model.onnx.inputs,
+        outputs=prepared.model.onnx.outputs,
         folder=folder.absolute(),
-        model=asked.model.path,
+        model=prepared.model.path,
         consumer_options=output.consumer_options,
     )
     layout = _recorded_layout(delivery, fetch_workflow.files_of(fetched.answer))
     consumer_folder.write_layout(
         layout,
         delivery,
-        asked.consumer.name,
+        prepared.consumer.name,
         cache,
         link=output.link,
         force=output.force,
-        model_files=asked.model.files,
+        model_files=prepared.model.files,
     )
     paths = tuple(folder / piece.name for piece in layout.pieces)
     return Placement(folder / layout.path, paths, layout.settings, layout.notes)

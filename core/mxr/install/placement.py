@@ -71,24 +71,24 @@ class PlacementPlan:
     model_files: tuple[Path, ...] = ()
 
 
-def check_output(asked: PreparedRequest, output: Destination, *, offline: bool = False) -> None:
+def check_output(prepared: PreparedRequest, output: Destination, *, offline: bool = False) -> None:
     """Check that the output can be written, before anything is downloaded. Raises `UsageError`."""
-    consumer = asked.consumer
+    consumer = prepared.consumer
     if not os.fspath(output.path):
         raise UsageError("The output path is empty.", hint="Give -o PATH, or omit it.")
-    if not has_layout(asked, output):
+    if not has_layout(prepared, output):
         final = Path(output.path)
         if output.name is not None:
             check_stem(output.name)
         if is_folder(output.path):
-            final /= consumer.file_name(output.stem(asked.model), asked.request.key)
-        overwriting.refuse_models([final], asked.model.files)
+            final /= consumer.file_name(output.stem(prepared.model), prepared.request.key)
+        overwriting.refuse_models([final], prepared.model.files)
         return
     if Path(output.path).exists() and not Path(output.path).is_dir():
         raise UsageError(f"{consumer.name} needs a folder, and {output.path} is a file.", hint="Give -o FOLDER/.")
-    check_stem(output.stem(asked.model))
-    consumer.check(output.stem(asked.model), asked.request.key)
-    if consumer.needs_model and asked.model.path is None and offline:
+    check_stem(output.stem(prepared.model))
+    consumer.check(output.stem(prepared.model), prepared.request.key)
+    if consumer.needs_model and prepared.model.path is None and offline:
         raise UsageError(f"{consumer.name} needs the model itself.", hint="Give the ONNX file instead of its hash.")
 
 
@@ -103,45 +103,45 @@ def check_stem(stem: str) -> str:
 def place_artifact(
     fetched: Fetched,
     cache: Cache,
-    asked: PreparedRequest,
+    prepared: PreparedRequest,
     output: Destination,
     connect: Connect | None = None,
 ) -> Placement:
     """Place an artifact in the layout of its consumer. Raises `UsageError`, `NotAllowedError`, or a disk fault."""
-    if has_layout(asked, output):
-        return write_plan(plan_layout(fetched, cache, asked, output, connect), cache, output)
-    path = _place_file(fetched, cache, asked, output)
-    tell = asked.consumer.tell
-    return Placement(path, (path,), tell(path.absolute(), asked.request.key) if tell else ())
+    if has_layout(prepared, output):
+        return write_plan(plan_layout(fetched, cache, prepared, output, connect), cache, output)
+    path = _place_file(fetched, cache, prepared, output)
+    tell = prepared.consumer.tell
+    return Placement(path, (path,), tell(path.absolute(), prepared.request.key) if tell else ())
 
 
 def plan_layout(
     fetched: Fetched,
     cache: Cache,
-    asked: PreparedRequest,
+    prepared: PreparedRequest,
     output: Destination,
     connect: Connect | None = None,
 ) -> PlacementPlan:
     """Compute the layout of an artifact for its consumer; writes nothing. Raises `UsageError`."""
-    consumer = asked.consumer
+    consumer = prepared.consumer
     assert consumer.lay_out is not None
     if len(fetch_workflow.files_of(fetched.answer)) != 1:
         raise UsageError(f"This artifact has several files, which {consumer.name} cannot use.", hint="Omit -o.")
-    onnx = asked.model.onnx
-    if consumer.needs_model and asked.model.path is None:
-        onnx = _onnx_from_registry(asked.model.identity, cache, connect)
+    onnx = prepared.model.onnx
+    if consumer.needs_model and prepared.model.path is None:
+        onnx = _onnx_from_registry(prepared.model.identity, cache, connect)
     delivery = Delivery(
-        stem=output.stem(asked.model),
-        key=asked.request.key,
-        constraints=asked.request.constraints,
+        stem=output.stem(prepared.model),
+        key=prepared.request.key,
+        constraints=prepared.request.constraints,
         artifact=fetched.answer.artifact,
         inputs=onnx.inputs,
         outputs=onnx.outputs,
         folder=Path(output.path).absolute(),
-        model=asked.model.path,
+        model=prepared.model.path,
         consumer_options=output.consumer_options,
     )
-    return PlacementPlan(consumer.lay_out(delivery), delivery, consumer.name, asked.model.files)
+    return PlacementPlan(consumer.lay_out(delivery), delivery, consumer.name, prepared.model.files)
 
 
 def write_plan(planned: PlacementPlan, cache: Cache, output: Destination) -> Placement:
@@ -160,12 +160,12 @@ def write_plan(planned: PlacementPlan, cache: Cache, output: Destination) -> Pla
     return Placement(folder / layout.path, files, layout.settings, layout.notes)
 
 
-def has_layout(asked: PreparedRequest, output: Destination) -> bool:
+def has_layout(prepared: PreparedRequest, output: Destination) -> bool:
     """Whether to write the consumer's own layout.
 
     A consumer that reads one plain file gets that file if the path is not a folder.
     """
-    consumer = asked.consumer
+    consumer = prepared.consumer
     if consumer.lay_out is None:
         return False
     return consumer.name_file is None or is_folder(output.path)
@@ -176,7 +176,7 @@ def is_folder(output: str | os.PathLike[str]) -> bool:
     return os.fspath(output).endswith("/") or Path(output).is_dir()
 
 
-def _place_file(fetched: Fetched, cache: Cache, asked: PreparedRequest, output: Destination) -> Path:
+def _place_file(fetched: Fetched, cache: Cache, prepared: PreparedRequest, output: Destination) -> Path:
     """Place a program at the path itself, or in that folder under the name that the consumer reads.
 
     It places a reflink or a copy, so that a program that writes to it cannot damage the cache, unless a hard link is
@@ -187,9 +187,9 @@ def _place_file(fetched: Fetched, cache: Cache, asked: PreparedRequest, output: 
         raise UsageError(f"This artifact has {count} files, and the output path can take one.", hint="Omit -o.")
     final = Path(output.path)
     if is_folder(output.path):
-        final /= asked.consumer.file_name(check_stem(output.stem(asked.model)), asked.request.key)
-    row = (fetched.answer.artifact, asked.request, asked.consumer.name)
-    files = asked.model.files
+        final /= prepared.consumer.file_name(check_stem(output.stem(prepared.model)), prepared.request.key)
+    row = (fetched.answer.artifact, prepared.request, prepared.consumer.name)
+    files = prepared.model.files
     place_files(final.parent, {final.name: row}, cache, link=output.link, force=output.force, model_files=files)
     return final
 

@@ -49,15 +49,15 @@ _SEPARATELY = {
 """What to do instead, by consumer."""
 
 
-def file_names(wanted: Mapping[int, PreparedRequest], stem: str) -> dict[int, str]:
+def file_names(prepared: Mapping[int, PreparedRequest], stem: str) -> dict[int, str]:
     """The file name of each variant in one folder. Raises `UsageError` if the consumer does not read plain files."""
-    for each in wanted.values():
+    for each in prepared.values():
         if each.consumer.name_file is None:
             raise UsageError(
                 f"A set consists of plain files, and {each.consumer.name} needs its own layout ({each.consumer.tree}).",
                 hint=_SEPARATELY.get(each.consumer.name, _SEPARATELY[""]),
             )
-    plain = {batch: each.consumer.file_name(stem, each.request.key) for batch, each in wanted.items()}
+    plain = {batch: each.consumer.file_name(stem, each.request.key) for batch, each in prepared.items()}
     if len(set(plain.values())) == len(plain):
         return plain
     return {batch: f"{name.removesuffix('.mxr')}-b{batch}.mxr" for batch, name in plain.items()}
@@ -65,7 +65,7 @@ def file_names(wanted: Mapping[int, PreparedRequest], stem: str) -> dict[int, st
 
 def place_set(
     fetched: Mapping[int, Fetched],
-    wanted: Mapping[int, PreparedRequest],
+    prepared: Mapping[int, PreparedRequest],
     output: str | os.PathLike[str],
     cache: Cache,
     *,
@@ -79,13 +79,13 @@ def place_set(
     model. Files that mxr did not place for the same consumer and target are replaced only with `force`. Raises
     `UsageError`, `WouldOverwriteError`, or a disk fault.
     """
-    folder, model = Path(output), next(iter(wanted.values())).model
+    folder, model = Path(output), next(iter(prepared.values())).model
     check_output(output)
-    names = file_names(wanted, name or model.stem)
+    names = file_names(prepared, name or model.stem)
     place_files(
         folder,
         {
-            names[batch]: (each.artifact, wanted[batch].request, wanted[batch].consumer.name)
+            names[batch]: (each.artifact, prepared[batch].request, prepared[batch].consumer.name)
             for batch, each in fetched.items()
         },
         cache,

@@ -134,10 +134,10 @@ class LockFile:
                 found.setdefault(entry.request, entry)
         return tuple(found.values())
 
-    def nearest(self, asked: Key | PartialRequest, most: int = 3) -> list[dict[str, Any]]:
+    def nearest(self, key: Key | PartialRequest, most: int = 3) -> list[dict[str, Any]]:
         """The entries whose keys differ least from a requested one, with the differing fields, for an error."""
-        rows = [(asked.differences(entry.request.key), entry) for entry in self.entries]
-        rows.sort(key=lambda row: (row[1].request.key.model != asked.model, len(row[0])))
+        rows = [(key.differences(entry.request.key), entry) for entry in self.entries]
+        rows.sort(key=lambda row: (row[1].request.key.model != key.model, len(row[0])))
         return [{"id": entry.id, "differences": [each.to_json() for each in found]} for found, entry in rows[:most]]
 
     def for_archs(self, archs: Collection[str]) -> LockFile:

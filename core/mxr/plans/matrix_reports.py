@@ -35,16 +35,16 @@ def report_document(matrix: MatrixStatus, file: Path) -> Json:
 
 def cell_json(status: CellStatus) -> Json:
     """One cell of the JSON document."""
-    cell, job, problem = status.wanted.cell, status.job, status.problem
+    cell, job, problem = status.request.cell, status.job, status.problem
     seconds = status.running()
     return {
-        "model": status.wanted.request.key.model,
+        "model": status.request.request.key.model,
         "path": cell.name,
         "line": cell.line,
         "target": cell.target,
         "variant": cell.variant,
         "state": status.state,
-        "digest": status.wanted.request.key.digest,
+        "digest": status.request.request.key.digest,
         "artifact": status.artifact,
         "match": dict(status.match) or None,
         "job": job.id or None if job else None,
@@ -112,7 +112,7 @@ def junit(matrix: MatrixStatus, file: Path) -> bytes:
     root = ElementTree.Element("testsuites", {"name": "mxr precompile", **written})
     suite = ElementTree.SubElement(root, "testsuite", {"name": printable(str(file)), **written})
     for status in matrix.cells:
-        cell = status.wanted.cell
+        cell = status.request.cell
         case = {"classname": printable(cell.name), "name": printable(f"{cell.target} {cell.variant}")}
         where = {"file": printable(str(file)), "line": str(cell.line), "time": f"{status.running() or 0:.3f}"}
         _outcome(ElementTree.SubElement(suite, "testcase", case | where), status, file)
@@ -151,7 +151,7 @@ def step_summary(matrix: MatrixStatus, file: Path) -> str:
 
 
 def _row(status: CellStatus, file: Path) -> str:
-    cell = status.wanted.cell
+    cell = status.request.cell
     name = f"{cell.name} {cell.target} {cell.variant}"
     return f"| {markdown(name)} | {cell.line} | {status.state} | {markdown(_advice(status, file))} |"
 
@@ -162,8 +162,8 @@ def marks(matrix: MatrixStatus, file: Path) -> Iterable[str]:
     for status in matrix.cells:
         if status.state not in (FAILED, NO_WORKER, LATER, MISSING):
             continue
-        line = status.wanted.cell.line
+        line = status.request.cell.line
         if (line, status.state) not in seen:
             seen.add((line, status.state))
-            cell = status.wanted.cell
+            cell = status.request.cell
             yield annotation(f"{cell.name} {cell.target} {cell.variant}: {_advice(status, file)}", file, line)

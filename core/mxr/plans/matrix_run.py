@@ -52,19 +52,19 @@ class CellRequest:
     """A cell of the matrix and its request."""
 
     cell: Cell
-    asked: PreparedRequest
+    prepared: PreparedRequest
 
     @property
     def request(self) -> Request:
         """The request with its key."""
-        return self.asked.request
+        return self.prepared.request
 
 
 @dataclass(frozen=True, slots=True)
 class CellStatus:
     """The status of one cell. `updated`: the `time.monotonic()` of the last update of its job."""
 
-    wanted: CellRequest
+    request: CellRequest
     state: str
     artifact: str | None = None
     job: job_protocol.Job | None = None
@@ -132,10 +132,10 @@ def prepare(
         try:
             if name not in models:
                 models[name] = model.find_model(name, cache, connect, follow_links=follow_links)
-            asked = builder.build_request(cell.options, models[name], Host(), sha256_of=sha256)
+            prepared = builder.build_request(cell.options, models[name], Host(), sha256_of=sha256)
         except MxrError as problem:
             raise at_line(problem, file, cell.line) from problem
-        found.append(CellRequest(cell, asked))
+        found.append(CellRequest(cell, prepared))
     return tuple(found)
 
 
@@ -145,15 +145,15 @@ def at_line(problem: MxrError, file: Path, line: int) -> MxrError:
     return type(problem)(f"{file}:{line}: {problem.message}", hint=problem.hint, context=context)
 
 
-def survey(client: Client, wanted: Sequence[CellRequest]) -> list[RequestStatus]:
+def survey(client: Client, requests: Sequence[CellRequest]) -> list[RequestStatus]:
     """The status of each request in the registry. Raises `UnreachableError`."""
-    return request_statuses(client, [each.request for each in wanted])
+    return request_statuses(client, [each.request for each in requests])
 
 
-def look(client: Client, wanted: Sequence[CellRequest], file: Path) -> MatrixStatus:
+def look(client: Client, requests: Sequence[CellRequest], file: Path) -> MatrixStatus:
     """The status before anything is queued. Raises `UsageError` with the line of a request that is ambiguous."""
     cells = []
-    for each, status in zip(wanted, survey(client, wanted), strict=True):
+    for each, status in zip(requests, survey(client, requests), strict=True):
         if status.problem:
             raise at_line(UsageError(status.problem, hint="State it in the target."), file, each.cell.line)
         state = AVAILABLE if status.artifact else MISSING
@@ -171,22 +171,24 @@ def queue_missing(client: Client, matrix: MatrixStatus, plan: MissPolicy, bytes_
     for at, cell in enumerate(matrix.cells):
         if cell.state != MISSING:
             continue
-        text = canonical(cell.wanted.request.to_json())
+        text = canonical(cell.request.request.to_json())
         if text not in jobs:
             jobs[text] = _queued(client, cell, plan, bytes_)
         found = jobs[text]
-        matrix.cells[at] = replace(found, wanted=cell.wanted)
+        matrix.cells[at] = replace(found, request=cell.request)
         yield at
 
 
 def _queued(client: Client, cell: CellStatus, plan: MissPolicy, bytes_: Bytes) -> CellStatus:
-    wanted = cell.wanted
-    asked = job_protocol.CompileRequest(
-        wanted.request.key, wanted.request.constraints, require_worker=plan.wait, retry=plan.retry
+    request = cell.request
+    message = job_protocol.CompileRequest(
+        request.request.key, request.request.constraints, require_worker=plan.wait, retry=plan.retry
     )
     try:
         job = compile_workflow.request_compile(
-            client, compile_workflow.CompileOrder(asked, wanted.asked.model, wanted.cell.options.calibration), bytes_
+            client,
+            compile_workflow.CompileOrder(message, request.prepared.model, request.cell.options.calibration),
+            bytes_,
         )
     except NoWorkerError as problem:
         return replace(cell, state=NO_WORKER, problem=problem)

@@ -30,7 +30,7 @@ MAX_JOBS = 256
 class PlannedCell:
     """A cell and its status in the registry."""
 
-    wanted: CellRequest
+    request: CellRequest
     status: RequestStatus
 
     @property
@@ -50,15 +50,15 @@ class PlannedCell:
 
     def to_json(self) -> Json:
         """The cell in the JSON document of the plan."""
-        cell, seen = self.wanted.cell, self.status
+        cell, seen = self.request.cell, self.status
         return {
-            "model": self.wanted.request.key.model,
+            "model": self.request.request.key.model,
             "path": cell.name,
             "line": cell.line,
             "target": cell.target,
             "variant": cell.variant,
             "state": self.state,
-            "digest": self.wanted.request.key.digest,
+            "digest": self.request.request.key.digest,
             "artifact": seen.artifact,
             "job": seen.job,
             "estimate": seen.estimate if self.open else None,
@@ -91,16 +91,16 @@ class TargetWorkload:
         return {"target": self.target, **about, "runner": list(self.cell.runner), **sums}
 
 
-def plan(wanted: Sequence[CellRequest], statuses: Sequence[RequestStatus]) -> tuple[PlannedCell, ...]:
+def plan(requests: Sequence[CellRequest], statuses: Sequence[RequestStatus]) -> tuple[PlannedCell, ...]:
     """Combine the cells with their statuses, which are in the same order."""
-    return tuple(PlannedCell(*pair) for pair in zip(wanted, statuses, strict=True))
+    return tuple(PlannedCell(*pair) for pair in zip(requests, statuses, strict=True))
 
 
 def workloads(planned: Sequence[PlannedCell]) -> tuple[TargetWorkload, ...]:
     """The workload of each target, in the order of the matrix. A request that several cells share counts once."""
     groups: dict[str, list[PlannedCell]] = {}
     for each in planned:
-        groups.setdefault(each.wanted.cell.target, []).append(each)
+        groups.setdefault(each.request.cell.target, []).append(each)
     return tuple(_workload(target, some) for target, some in groups.items())
 
 
@@ -108,10 +108,10 @@ def _workload(target: str, some: list[PlannedCell]) -> TargetWorkload:
     counts = dict.fromkeys(STATES, 0)
     for each in some:
         counts[each.state] += 1
-    compiles = list({each.wanted.request: each for each in some if each.open}.values())
+    compiles = list({each.request.request: each for each in some if each.open}.values())
     seconds = [each.status.estimate for each in compiles if each.status.estimate is not None]
     return TargetWorkload(
-        target, some[0].wanted.cell, counts, round(sum(seconds) / 60, 2), len(compiles) - len(seconds)
+        target, some[0].request.cell, counts, round(sum(seconds) / 60, 2), len(compiles) - len(seconds)
     )
 
 
@@ -136,7 +136,7 @@ def verdict(planned: Sequence[PlannedCell]) -> NoWorkerError | None:
     nobody = [each for each in planned if each.state == NOBODY]
     if not nobody:
         return None
-    targets = ", ".join(dict.fromkeys(each.wanted.cell.target for each in nobody))
+    targets = ", ".join(dict.fromkeys(each.request.cell.target for each in nobody))
     return NoWorkerError(f"No worker can compile {len(nobody)} of {counted(len(planned), 'cell')}: {targets}.")
 
 

@@ -49,12 +49,12 @@ MAX_CHOICES = 10
 """Entries that an error lists, when several fit a request."""
 
 
-def pin_request(asked: PreparedRequest, client: Client, base: Path) -> LockEntry:
+def pin_request(prepared: PreparedRequest, client: Client, base: Path) -> LockEntry:
     """Pin a request to the artifact that the registry resolves it to now; `base` is the folder of the lock.
 
     Raises `NoSuchArtifactError` with the nearest artifacts, and `UsageError` for a name that is not UTF-8.
     """
-    request, model = asked.request, asked.model
+    request, model = prepared.request, prepared.model
     artifact = fetch_workflow.resolve(request, client).artifact
     if artifact.digest != request.key.digest:
         # The lock names what is there: the program of the generic family, or of another release.
@@ -69,7 +69,7 @@ def pin_request(asked: PreparedRequest, client: Client, base: Path) -> LockEntry
                 f"The name {name} is not UTF-8, so that no lock can hold it.",
                 hint=f"Rename the model, or lock it by its identity: `mxr lock {model.identity}`.",
             ) from None
-    return LockEntry(name, asked.consumer.name, request, artifact.id, artifact.sha256)
+    return LockEntry(name, prepared.consumer.name, request, artifact.id, artifact.sha256)
 
 
 def entries_for(lock: LockFile, request: Request) -> tuple[LockEntry, ...]:
@@ -129,12 +129,12 @@ def _choice(entry: LockEntry) -> Choice:
     return Choice(key, **stated, id=entry.id, consumer=consumer.name if own_flags else None)
 
 
-def _not_locked_error(lock: LockFile, asked: Key | PartialRequest) -> MismatchError:
-    digest = {"digest": asked.digest} if isinstance(asked, Key) else {}
+def _not_locked_error(lock: LockFile, key: Key | PartialRequest) -> MismatchError:
+    digest = {"digest": key.digest} if isinstance(key, Key) else {}
     return MismatchError(
         "This request is not in the lock.",
         hint="Request what was locked (`mxr key` shows the request), or add this request: `mxr lock --add`.",
-        context={**digest, "nearest": lock.nearest(asked)},
+        context={**digest, "nearest": lock.nearest(key)},
     )
 
 

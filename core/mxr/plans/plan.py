@@ -37,7 +37,7 @@ class PlannedProgram:
     it is one of several. `pinned`: the entries of a lock that name it; without any, the registry resolves the request.
     """
 
-    asked: PreparedRequest
+    prepared: PreparedRequest
     output: Destination | None = None
     batch: int | None = None
     pinned: Sequence[LockEntry] = ()
@@ -51,9 +51,9 @@ class NeededProgram:
     recording: RecordingRequest | None = None
 
     @property
-    def asked(self) -> PreparedRequest:
+    def prepared(self) -> PreparedRequest:
         """The request of the job."""
-        return self.planned.asked if self.recording is None else self.recording.request
+        return self.planned.prepared if self.recording is None else self.recording.request
 
 
 Compile = Callable[[Sequence[NeededProgram]], Sequence[str]]
@@ -92,7 +92,7 @@ def fetch_plan(
             needed[at] = NeededProgram(each, recording)
         else:
             try:
-                found[at] = lookup_prepared(each.asked, cache, connect, refresh=refresh)
+                found[at] = lookup_prepared(each.prepared, cache, connect, refresh=refresh)
             except NoSuchArtifactError as miss:
                 missing[at], needed[at] = miss, NeededProgram(each)
     if missing and (compile is None or connect is None):
@@ -103,10 +103,10 @@ def fetch_plan(
 
         fetched[at] = download_pinned(locked, cache, connect, watch=watch)
     for at, program in found.items():
-        fetched[at] = download_prepared(plan[at].asked, program, cache, watch=watch)
+        fetched[at] = download_prepared(plan[at].prepared, program, cache, watch=watch)
     for (at, each_needed), identity in zip(needed.items(), compiled, strict=True):
         assert connect is not None
-        fetched[at] = fetch_compiled(identity, each_needed.asked.request, cache, connect(), watch=watch)
+        fetched[at] = fetch_compiled(identity, each_needed.prepared.request, cache, connect(), watch=watch)
     return [fetched[at] for at in range(len(plan))]
 
 
@@ -116,26 +116,26 @@ def _pinned(planned: PlannedProgram, cache: Cache, connect: Connect | None) -> P
     if planned.output is not None:
         from mxr.install.installer import installer_for
 
-        installer_for(planned.asked.consumer).check(planned.asked, planned.output, offline=connect is None)
-    return lookup_pinned(planned.asked.request, planned.pinned, cache, connect)
+        installer_for(planned.prepared.consumer).check(planned.prepared, planned.output, offline=connect is None)
+    return lookup_pinned(planned.prepared.request, planned.pinned, cache, connect)
 
 
 def _recorded(
     planned: PlannedProgram, cache: Cache, connect: Connect | None, *, compiles: bool
 ) -> tuple[Fetched | None, RecordingRequest | None]:
     """Return the recorded artifact for an output, or what a worker has to record for it."""
-    asked, output = planned.asked, planned.output
+    prepared, output = planned.prepared, planned.output
     if output is None:
         return None, None
     from mxr.install.installer import installer_for
 
-    installer = installer_for(asked.consumer)
-    installer.check(asked, output, offline=connect is None)
-    if recorded := installer.find_recorded(asked, output, cache, connect):
+    installer = installer_for(prepared.consumer)
+    installer.check(prepared, output, offline=connect is None)
+    if recorded := installer.find_recorded(prepared, output, cache, connect):
         return recorded, None
-    if compiles and (recording := installer.recording_request(asked, output)):
+    if compiles and (recording := installer.recording_request(prepared, output)):
         return None, recording
-    installer.check_unrecorded(asked, output)
+    installer.check_unrecorded(prepared, output)
     return None, None
 
 

@@ -189,9 +189,9 @@ def queue_compiles(
     """
     for each in rebuilds:
         if each.state in (COMPILE, NOBODY):
-            wanted = job_protocol.CompileRequest(each.request.key, each.request.constraints, priority=BEHIND)
+            message = job_protocol.CompileRequest(each.request.key, each.request.constraints, priority=BEHIND)
             try:
-                yield each, retry(until(OUTAGE), partial(client.request_compile, wanted))
+                yield each, retry(until(OUTAGE), partial(client.request_compile, message))
             except NoSuchModelError as problem:
                 yield each, problem
 

@@ -69,11 +69,11 @@ def ort_session(
     _refuse_variable()
     cache = Cache.of(settings)
     connect = None if offline else connection(settings)
-    wanted = make_options(inputs, {**options, "consumer": "ort"}, None)
+    stated = make_options(inputs, {**options, "consumer": "ort"}, None)
     defaults = configured_defaults(os.fspath(model), settings)
-    host = this_host(settings, wanted)
-    asked = prepare(wanted, os.fspath(model), cache, connect, host, defaults=defaults)
-    if asked.model.path is None:
+    host = this_host(settings, stated)
+    prepared = prepare(stated, os.fspath(model), cache, connect, host, defaults=defaults)
+    if prepared.model.path is None:
         raise UsageError("A session needs the model itself.", hint="Give the ONNX file instead of its hash.")
     consumer_options = dict(ort or {})
     generation = OrtSessionOptions.read(consumer_options).contract().generation
@@ -84,10 +84,10 @@ def ort_session(
         )
     output = Destination(f"{folder or cache.folder.base / 'ort'}/", consumer_options=consumer_options)
     with cache.staged_beside(folder):
-        (found,) = map(warned, fetch_plan([PlannedProgram(asked, output)], cache, connect))
-        home = installer_for(asked.consumer).deliver(found, cache, asked, output, connect).path
-    given = {**provider_options(str(home), _precisions(asked.request.key.precision)), **(provider or {})}
-    return open_session(asked.model.path, home, given, session_options)
+        (found,) = map(warned, fetch_plan([PlannedProgram(prepared, output)], cache, connect))
+        home = installer_for(prepared.consumer).deliver(found, cache, prepared, output, connect).path
+    given = {**provider_options(str(home), _precisions(prepared.request.key.precision)), **(provider or {})}
+    return open_session(prepared.model.path, home, given, session_options)
 
 
 def open_session(model: Path, home: Path, options: Mapping[str, str], session_options: Any = None) -> Any:

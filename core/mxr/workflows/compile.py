@@ -63,36 +63,36 @@ class JobProgress:
     away: str | None = None
 
 
-def request_compile(client: Client, wanted: CompileOrder, watch: Watch) -> job_protocol.Job:
+def request_compile(client: Client, order: CompileOrder, watch: Watch) -> job_protocol.Job:
     """Request a compile and return its job. Uploads the model and its calibration data if the registry lacks them.
 
     Raises `NoWorkerError` when `wanted.ask.require_worker` is set and no worker can compile the program,
     `NoSuchModelError` when neither the registry nor this host has the ONNX file, and `UsageError` for calibration data
     that do not fit.
     """
-    if wanted.calibration is not None:
-        calibration.check_calibration(wanted.calibration, wanted.model.onnx.inputs, wanted.ask.request.key.inputs)
+    if order.calibration is not None:
+        calibration.check_calibration(order.calibration, order.model.onnx.inputs, order.ask.request.key.inputs)
     # The model and the calibration data can both be missing: each is uploaded at most once.
     for last in (False, False, True):
         try:
-            return retry(until(OUTAGE), lambda: client.request_compile(wanted.ask))
+            return retry(until(OUTAGE), lambda: client.request_compile(order.ask))
         except (NoSuchModelError, NoSuchBlobError) as missing:
-            if last or not _upload_missing(client, wanted, missing, watch):
+            if last or not _upload_missing(client, order, missing, watch):
                 raise
     raise AssertionError
 
 
-def _upload_missing(client: Client, wanted: CompileOrder, missing: MxrError, watch: Watch) -> bool:
+def _upload_missing(client: Client, order: CompileOrder, missing: MxrError, watch: Watch) -> bool:
     """Upload what a request lacked. Returns false when this host does not have it either."""
     if isinstance(missing, NoSuchModelError):
-        if wanted.model.path is None:
+        if order.model.path is None:
             return False
-        upload_model(client, wanted.model, watch)
+        upload_model(client, order.model, watch)
     else:
-        if wanted.calibration is None:
+        if order.calibration is None:
             return False
-        file = _split(wanted.calibration, "calibration", whole=True)
-        _upload(client, wanted.calibration, file, watch)
+        file = _split(order.calibration, "calibration", whole=True)
+        _upload(client, order.calibration, file, watch)
     return True
 
 

@@ -49,13 +49,13 @@ def complete_request(built: PreparedRequest, cache: Cache, connect: Connect | No
     assumed = {name: value for name, value in facts_of(choice).items() if name in opened and value is not None}
     words = options_of(built, choice)
     command = _command(built, [word for row in words.values() for word in row])
-    asked = replace(built, known=PartialRequest.of(request), assumed=assumed, command=command)
+    prepared = replace(built, known=PartialRequest.of(request), assumed=assumed, command=command)
     if choice.id not in records:
-        return asked
+        return prepared
     record = records[choice.id]
     answer = fetch_workflow.check_match(request, record.artifact, "The cached program")
     warnings = () if problem is None else fetch_workflow.stale_warnings(record, problem)
-    return replace(asked, found=LookupResult(answer, warnings=warnings))
+    return replace(prepared, found=LookupResult(answer, warnings=warnings))
 
 
 def _list_candidates(

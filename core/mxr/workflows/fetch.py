@@ -134,15 +134,15 @@ class FoundProgram:
 
 
 def lookup_prepared(
-    asked: PreparedRequest, cache: Cache, connect: Connect | None, *, refresh: bool = False
+    prepared: PreparedRequest, cache: Cache, connect: Connect | None, *, refresh: bool = False
 ) -> FoundProgram:
     """Find the program of a prepared request without downloading it. Raises as `fetch` does.
 
     Where there is none for exactly the requested shapes, one that takes them and larger ones serves.
     """
-    request = asked.request
-    if asked.found is not None:
-        return FoundProgram(request, asked.found)
+    request = prepared.request
+    if prepared.found is not None:
+        return FoundProgram(request, prepared.found)
     try:
         return FoundProgram(request, lookup(request, cache, connect, refresh=refresh))
     except NoSuchArtifactError:
@@ -158,21 +158,21 @@ def lookup_prepared(
 
 
 def download_prepared(
-    asked: PreparedRequest, found: FoundProgram, cache: Cache, *, watch: Watch = unwatched
+    prepared: PreparedRequest, found: FoundProgram, cache: Cache, *, watch: Watch = unwatched
 ) -> Fetched:
     """Download what the cache lacks of what `lookup_prepared` found. Its match tells what was assumed."""
     fetched = download_found(found.request, found.result, cache, watch=watch)
     if found.why:
-        fetched = replace(fetched, warnings=(*fetched.warnings, found.why), reshape=asked.request.key.inputs)
-    match = Match(fetched.match.relaxed, {**fetched.match.assumed, **asked.assumed})
+        fetched = replace(fetched, warnings=(*fetched.warnings, found.why), reshape=prepared.request.key.inputs)
+    match = Match(fetched.match.relaxed, {**fetched.match.assumed, **prepared.assumed})
     return replace(fetched, answer=replace(fetched.answer, match=match))
 
 
 def fetch_prepared(
-    asked: PreparedRequest, cache: Cache, connect: Connect | None, *, refresh: bool = False, watch: Watch = unwatched
+    prepared: PreparedRequest, cache: Cache, connect: Connect | None, *, refresh: bool = False, watch: Watch = unwatched
 ) -> Fetched:
     """Fetch the program of a prepared request. Raises as `fetch` does."""
-    return download_prepared(asked, lookup_prepared(asked, cache, connect, refresh=refresh), cache, watch=watch)
+    return download_prepared(prepared, lookup_prepared(prepared, cache, connect, refresh=refresh), cache, watch=watch)
 
 
 def lookup(request: Request, cache: Cache, connect: Connect | None, *, refresh: bool = False) -> LookupResult:
@@ -380,22 +380,24 @@ def download_file(file: File, cache: Cache, client: Client, watch: Watch = unwat
 
 def describe_inexact_match(request: Request, answer: Answer) -> str:
     """Return the relaxations and assumptions of an answer as one line for people; empty for an exact match."""
-    artifact, asked = answer.artifact, request.constraints
+    artifact, constraints = answer.artifact, request.constraints
     parts = []
     for name in answer.match.relaxed:
         if name == "real_arch":
-            compiled, wanted = (each or "no override" for each in (artifact.attributes.real_arch, asked.real_arch))
+            compiled, wanted = (
+                each or "no override" for each in (artifact.attributes.real_arch, constraints.real_arch)
+            )
             parts.append(f"real_arch {compiled} instead of {wanted}")
         elif name in ("arch", "rocm"):
             parts.append(f"{name} {getattr(artifact.key, name)} instead of {getattr(request.key, name)}")
         else:
-            wanted = getattr(asked, name, None) or "the default"
+            wanted = getattr(constraints, name, None) or "the default"
             parts.append(
                 f"{name} {value_text(getattr(artifact.attributes, name, None))} instead of {value_text(wanted)}"
             )
     silent: dict[str, list[str]] = {}
     for name, value in answer.match.assumed.items():
-        who = "the request" if getattr(asked, name, None) is None else "the program"
+        who = "the request" if getattr(constraints, name, None) is None else "the program"
         silent.setdefault(who, []).append(f"{name} {value_text(value)}")
     for who, values in silent.items():
         them = "it" if len(values) == 1 else "them"

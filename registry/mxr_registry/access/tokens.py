@@ -51,7 +51,7 @@ def digest_of(token: str) -> str:
     return sha256(token.encode()).hexdigest()
 
 
-def create_token(session: Session, namespace: str, wanted: CreateToken, created_by: str) -> NewToken:
+def create_token(session: Session, namespace: str, message: CreateToken, created_by: str) -> NewToken:
     """Make a token, and return it with its secret. Raises `ConflictError` where there are too many."""
     if session.execute(select(func.count()).select_from(TokenRow)).scalar_one() >= MAX_TOKENS:
         raise ConflictError(
@@ -63,12 +63,12 @@ def create_token(session: Session, namespace: str, wanted: CreateToken, created_
     values: Mapping[str, Any] = {
         "id": id,
         "namespace": namespace,
-        "name": wanted.name,
-        "scopes": " ".join(check_scopes(wanted.scopes)),
+        "name": message.name,
+        "scopes": " ".join(check_scopes(message.scopes)),
         "sha256": digest_of(secret),
         "created_at": moment,
         "created_by": created_by,
-        "expires_at": None if wanted.expires is None else moment + wanted.expires,
+        "expires_at": None if message.expires is None else moment + message.expires,
     }
     session.execute(insert(TokenRow).values(values))
     return NewToken(secret, find_token(session, id))

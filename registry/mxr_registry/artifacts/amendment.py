@@ -46,18 +46,18 @@ COLUMNS = (
 
 def facts_of(session: Session, namespace: str, checked: CheckedPublication) -> dict[str, Any]:
     """Return the columns of an artifact that depend on who published it."""
-    source, wanted = checked.source, checked.wanted
-    claimed = wanted.model.name if wanted.model and source.origin == matching.PUSHED else None
+    source, message = checked.source, checked.message
+    claimed = message.model.name if message.model and source.origin == matching.PUSHED else None
     return {
         "origin": source.origin,
         "created_by": source.created_by,
         "job": source.job,
         "worker": source.worker,
-        "attributes_json": canonical(wanted.attributes.to_json()),
-        "provenance_json": canonical(dict(wanted.provenance)),
+        "attributes_json": canonical(message.attributes.to_json()),
+        "provenance_json": canonical(dict(message.provenance)),
         "sources_json": canonical(dict(checked.sources)),
         "description_json": canonical(dict(checked.description)),
-        "model_name": claimed or models.name_of(session, namespace, wanted.key.model),
+        "model_name": claimed or models.name_of(session, namespace, message.key.model),
     }
 
 
@@ -68,7 +68,7 @@ def amend(session: Session, existing: Row, checked: CheckedPublication) -> MxrEr
             _replace(session, existing, checked)
         return None
     differences = _differences(existing, checked)
-    if not differences and not checked.wanted.intent.amend:
+    if not differences and not checked.message.intent.amend:
         return None
     problem = _refusal(existing, checked, differences)
     if problem is None:
@@ -84,9 +84,9 @@ def _replace(session: Session, existing: Row, checked: CheckedPublication, **mor
 
 
 def _differences(existing: Row, checked: CheckedPublication) -> list[Difference]:
-    has, wanted = catalog.attributes_of(existing.attributes_json), checked.wanted.attributes
+    there, stated = catalog.attributes_of(existing.attributes_json), checked.message.attributes
     names = (each.name for each in fields(Attributes))
-    pairs = ((name, encode(getattr(wanted, name)), encode(getattr(has, name))) for name in names)
+    pairs = ((name, encode(getattr(stated, name)), encode(getattr(there, name))) for name in names)
     return [Difference(name, asked, found) for name, asked, found in pairs if asked != found]
 
 
@@ -99,7 +99,7 @@ def _refusal(existing: Row, checked: CheckedPublication, differences: list[Diffe
             hint="The facts of a built artifact cannot be replaced. Push again without options that contradict them.",
             context=context,
         )
-    if not checked.wanted.intent.amend:
+    if not checked.message.intent.amend:
         return ConflictError(
             f"These bytes were already published, as artifact {id}, with other facts{listed}.",
             hint="To replace the facts of an artifact that you pushed, set `intent.amend`.",
@@ -128,7 +128,7 @@ def restore(session: Session, namespace: str, checked: CheckedPublication) -> di
     if source.origin != matching.BUILT:
         removed = f"Artifact {checked.id[:12]} was removed by {found.removed_by} at {time_text(found.removed_at)}."
         context = {"id": checked.id, "removed": True}
-        if not checked.wanted.intent.restore:
+        if not checked.message.intent.restore:
             raise ConflictError(removed, hint="If it is good after all, set `intent.restore`.", context=context)
         if not source.admin and source.created_by != found.removed_by:
             raise NotAllowedError(

@@ -37,7 +37,7 @@ class CheckedPublication:
     current manifest.
     """
 
-    wanted: Publish
+    message: Publish
     source: PublicationSource
     digest: str
     id: str

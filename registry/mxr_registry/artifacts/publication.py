@@ -46,7 +46,7 @@ class RecordedPublication:
 
 
 def publish(
-    db: Database, store: Store, inspect: Inspect, namespace: str, source: PublicationSource, wanted: Publish
+    db: Database, store: Store, inspect: Inspect, namespace: str, source: PublicationSource, message: Publish
 ) -> StoredObject:
     """Publish an artifact for a publisher and return it.
 
@@ -54,7 +54,7 @@ def publish(
     `ConflictError` for bytes of another model, bytes that were published with other facts, and an artifact that was
     removed, and `NotAllowedError` for an amendment by somebody else, or if it was removed by somebody else.
     """
-    checked = check_publication(db, store, inspect, namespace, wanted, source)
+    checked = check_publication(db, store, inspect, namespace, message, source)
     checked = replace(checked, description=_with_warnings(checked, _check_model(db, namespace, checked)))
     for _ in range(ATTEMPTS):
         try:
@@ -71,37 +71,37 @@ def publish(
 
 
 def check_publication(
-    db: Database, store: Store, inspect: Inspect, namespace: str, wanted: Publish, source: PublicationSource
+    db: Database, store: Store, inspect: Inspect, namespace: str, message: Publish, source: PublicationSource
 ) -> CheckedPublication:
     """Run all checks that precede the transaction: read every byte, describe the programs, compare them with the key.
 
     Raises the errors of `publish` except `ConflictError`, and `UsageError`.
     """
-    files = wanted.manifest.files
-    if wanted.key.form == "whole" and len(files) != 1:
+    files = message.manifest.files
+    if message.key.form == "whole" and len(files) != 1:
         raise UsageError(
             f"An artifact of form `whole` has one file, but this manifest has {len(files)}.",
             hint="Publish each program separately.",
         )
-    blobs.require_all(db, store, namespace, source.uploader, wanted.manifest)
+    blobs.require_all(db, store, namespace, source.uploader, message.manifest)
     for file in files:
         blobs.verify_file(store, file)
     descriptions = inspect(files)
-    refuse_contradictions(wanted, files, descriptions)
-    wanted = _with_libraries(wanted, descriptions)
+    refuse_contradictions(message, files, descriptions)
+    message = _with_libraries(message, descriptions)
     speaker = matching.WORKER if source.origin == matching.BUILT else matching.PUBLISHER
-    sources = program_evidence.sources(wanted.key, wanted.attributes, descriptions, speaker)
-    digest = wanted.key.digest
+    sources = program_evidence.sources(message.key, message.attributes, descriptions, speaker)
+    digest = message.key.digest
     id = artifact_id(digest, files)
     repairs = _lost_blobs(db, store, namespace, id)
-    return CheckedPublication(wanted, source, digest, id, sources, _joined(files, descriptions), repairs)
+    return CheckedPublication(message, source, digest, id, sources, _joined(files, descriptions), repairs)
 
 
-def _with_libraries(wanted: Publish, descriptions: Sequence[Description]) -> Publish:
+def _with_libraries(message: Publish, descriptions: Sequence[Description]) -> Publish:
     """Add the libraries that the programs call: they tie a program to its ROCm patch, whatever the publisher says."""
-    found = {name for each in descriptions for name in each.get("libraries") or ()} if wanted.key.kind == "gpu" else ()
-    libraries = (*wanted.attributes.libraries, *found)
-    return replace(wanted, attributes=replace(wanted.attributes, libraries=libraries))
+    found = {name for each in descriptions for name in each.get("libraries") or ()} if message.key.kind == "gpu" else ()
+    libraries = (*message.attributes.libraries, *found)
+    return replace(message, attributes=replace(message.attributes, libraries=libraries))
 
 
 def _check_model(db: Database, namespace: str, checked: CheckedPublication) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ def _check_model(db: Database, namespace: str, checked: CheckedPublication) -> t
     Returns the warnings about a program that may come from it. Programs of workers skip this check: a worker compiles
     this very file with the options of the key.
     """
-    key = checked.wanted.key
+    key = checked.message.key
     with db.reading() as session:
         model = models.description_of(session, namespace, key.model) if key.form == "whole" else None
     if model is None:
@@ -127,7 +127,7 @@ def _check_model(db: Database, namespace: str, checked: CheckedPublication) -> t
 
 def _with_warnings(checked: CheckedPublication, about_model: Sequence[str]) -> Description:
     """Return the description of the program, with the warnings about its label after its own."""
-    found = [*program_evidence.warnings(checked.wanted.key, checked.description), *about_model]
+    found = [*program_evidence.warnings(checked.message.key, checked.description), *about_model]
     if not found:
         return checked.description
     return {**checked.description, "warnings": [*checked.description.get("warnings", ()), *found]}
@@ -144,12 +144,12 @@ def _lost_blobs(db: Database, store: Store, namespace: str, id: str) -> bool:
     return any(stored.get(blob.sha256) != blob.size for blob in needed)
 
 
-def refuse_contradictions(wanted: Publish, files: Iterable[File], descriptions: Iterable[Description]) -> None:
+def refuse_contradictions(message: Publish, files: Iterable[File], descriptions: Iterable[Description]) -> None:
     """Check programs against the key. Raises `MismatchError`, which lists each field as stated by key and program."""
     found: list[Difference] = []
     names = []
     for file, description in zip(files, descriptions, strict=True):
-        against = program_evidence.contradictions(wanted.key, wanted.attributes, description)
+        against = program_evidence.contradictions(message.key, message.attributes, description)
         found += [each for each in against if each not in found]
         names += [file.name] if against else []
     if found:
@@ -181,15 +181,15 @@ def write_artifact(session: Session, namespace: str, checked: CheckedPublication
     existing = session.execute(query.with_for_update(key_share=True)).first()
     if existing is not None:
         if checked.repairs or (checked.source.origin, existing.origin) == (matching.BUILT, matching.PUSHED):
-            _replace_manifest(session, namespace, existing.seq, checked.wanted.manifest)
+            _replace_manifest(session, namespace, existing.seq, checked.message.manifest)
         return RecordedPublication(False, amendment.amend(session, existing, checked))
     _refuse_second_model(session, namespace, checked)
     _refuse_too_many(session, namespace, checked)
     values = _values(session, namespace, checked) | amendment.facts_of(session, namespace, checked)
     values |= amendment.restore(session, namespace, checked)
     seq = session.execute(insert(row).values(values).returning(row.seq)).scalar_one()
-    _bind(session, namespace, seq, checked.wanted.manifest)
-    inputs = [{"artifact": seq, "name": name} for name, _ in checked.wanted.key.inputs]
+    _bind(session, namespace, seq, checked.message.manifest)
+    inputs = [{"artifact": seq, "name": name} for name, _ in checked.message.key.inputs]
     if inputs:
         session.execute(insert(ArtifactInputRow), inputs)
     return RecordedPublication(True)
@@ -200,14 +200,14 @@ def _refuse_second_model(session: Session, namespace: str, checked: CheckedPubli
 
     A worker compiles the very model, and so proves that two models have one program.
     """
-    row, wanted = ArtifactRow, checked.wanted
-    if checked.source.origin == matching.BUILT or wanted.intent.also_for:
+    row, message = ArtifactRow, checked.message
+    if checked.source.origin == matching.BUILT or message.intent.also_for:
         return
-    same = (row.namespace == namespace, row.sha256 == wanted.manifest.sha256)
-    other = session.execute(select(row.id, row.model).where(*same, row.model != wanted.key.model).limit(1)).first()
+    same = (row.namespace == namespace, row.sha256 == message.manifest.sha256)
+    other = session.execute(select(row.id, row.model).where(*same, row.model != message.key.model).limit(1)).first()
     if other is None:
         return
-    if session.execute(select(row.seq).where(*same, row.model == wanted.key.model).limit(1)).first() is None:
+    if session.execute(select(row.seq).where(*same, row.model == message.key.model).limit(1)).first() is None:
         raise ConflictError(
             f"These bytes are published for another model ({other.model[:19]}, artifact {other.id[:12]}), and a "
             "program holds the weights of its model.",
@@ -215,7 +215,7 @@ def _refuse_second_model(session: Session, namespace: str, checked: CheckedPubli
             context={
                 "id": other.id,
                 "also_for": True,
-                "differences": [Difference("model", wanted.key.model, other.model).to_json()],
+                "differences": [Difference("model", message.key.model, other.model).to_json()],
             },
         )
 
@@ -250,7 +250,7 @@ def _bind(session: Session, namespace: str, artifact: int, manifest: Manifest) -
 
 
 def _values(session: Session, namespace: str, checked: CheckedPublication) -> dict[str, Any]:
-    wanted, key, moment = checked.wanted, checked.wanted.key, now(session)
+    message, key, moment = checked.message, checked.message.key, now(session)
     return {
         "namespace": namespace,
         "id": checked.id,
@@ -259,15 +259,15 @@ def _values(session: Session, namespace: str, checked: CheckedPublication) -> di
         "model": key.model,
         **{name: getattr(key, name) for name in TARGET},
         "precision": show_precision(key.precision),
-        "sha256": wanted.manifest.sha256,
-        "size": wanted.manifest.size,
+        "sha256": message.manifest.sha256,
+        "size": message.manifest.size,
         "key_json": key.canonical,
-        "names_json": canonical([file.name for file in wanted.manifest.files]),
+        "names_json": canonical([file.name for file in message.manifest.files]),
         "published_at": moment,
         "used_at": moment,
         "changed_at": None,
         "promoted_at": None,
         "promoted": 0,
-        "manifest_json": canonical(wanted.manifest.to_json()),
-        "claim_json": canonical(encode(wanted.model)) if wanted.model else None,
+        "manifest_json": canonical(message.manifest.to_json()),
+        "claim_json": canonical(encode(message.model)) if message.model else None,
     }

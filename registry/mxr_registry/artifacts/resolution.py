@@ -118,12 +118,12 @@ def _read(body: bytes) -> ResolveRequest:
 _REQUESTS = DecodingCache(_read, MAX_CACHED)
 
 
-def hit(db: Database, usage: UsageCounter, namespace: str, wanted: ResolveRequest) -> str | None:
+def hit(db: Database, usage: UsageCounter, namespace: str, request: ResolveRequest) -> str | None:
     """Return the JSON of a `Hit`, and count a use of the artifact; None if there is none.
 
     Raises `UsageError` if the request leaves a feature open and the matching artifacts differ in it.
     """
-    found = find_hit(db, namespace, wanted)
+    found = find_hit(db, namespace, request)
     return None if found is None else _count(usage, namespace, found)
 
 
@@ -134,8 +134,8 @@ def hit_at_once(db: Database, usage: UsageCounter, namespace: str, body: bytes) 
     """
     if len(body) > MAX_AT_ONCE:
         return None
-    wanted = decode_request(body)
-    found = _find_hit(db.run_at_once, db.serve, namespace, wanted) if wanted.is_short else None
+    request = decode_request(body)
+    found = _find_hit(db.run_at_once, db.serve, namespace, request) if request.is_short else None
     return _count(usage, namespace, found) if found else None
 
 
@@ -144,28 +144,28 @@ def _count(usage: UsageCounter, namespace: str, found: ResolveResult) -> str:
     return found.text
 
 
-def refuse(db: Database, namespace: str, wanted: ResolveRequest) -> NoReturn:
+def refuse(db: Database, namespace: str, request: ResolveRequest) -> NoReturn:
     """Count a miss. Raises `NoSuchArtifactError`, which explains it."""
     with db.reading() as session:
         rule = namespaces.rule_of(session, namespace)
-        error, nearest = miss_report.miss_error(session, namespace, wanted.request, rule)
-    misses.record_miss(db, namespace, wanted.request, wanted.request.key.digest, nearest)
+        error, nearest = miss_report.miss_error(session, namespace, request.request, rule)
+    misses.record_miss(db, namespace, request.request, request.request.key.digest, nearest)
     raise error
 
 
-def find_hit(db: Database, namespace: str, wanted: ResolveRequest) -> ResolveResult | None:
+def find_hit(db: Database, namespace: str, request: ResolveRequest) -> ResolveResult | None:
     """Return the hit, or None. Raises `UsageError` as `hit` does."""
-    if not wanted.is_short:
+    if not request.is_short:
         with db.reading() as session:
-            chosen = choose_row(_rows(session, namespace, wanted), wanted, db.serve)
+            chosen = choose_row(_rows(session, namespace, request), request, db.serve)
             row = session.execute(CHOSEN, {"of": chosen[0].order}).one() if chosen else None
         return _result(row, chosen[1], db.serve) if chosen else None
-    return _find_hit(db.run_prepared, db.serve, namespace, wanted)
+    return _find_hit(db.run_prepared, db.serve, namespace, request)
 
 
-def _find_hit(run: RunQuery, default: str, namespace: str, wanted: ResolveRequest) -> ResolveResult | None:
-    while rows := run(PREPARED, _parameters(namespace, wanted)):
-        chosen = choose_row(rows, wanted, default)
+def _find_hit(run: RunQuery, default: str, namespace: str, request: ResolveRequest) -> ResolveResult | None:
+    while rows := run(PREPARED, _parameters(namespace, request)):
+        chosen = choose_row(rows, request, default)
         if chosen is None:
             return None
         row = next(row for row in rows if row.seq == chosen[0].order)
@@ -178,13 +178,13 @@ def _find_hit(run: RunQuery, default: str, namespace: str, wanted: ResolveReques
     return None
 
 
-def _rows(session: Session, namespace: str, wanted: ResolveRequest) -> Sequence[Row]:
-    query = CHOOSABLE.where(ArtifactRow.digest.in_(wanted.related)).limit(len(wanted.related) * MAX_CANDIDATES)
+def _rows(session: Session, namespace: str, request: ResolveRequest) -> Sequence[Row]:
+    query = CHOOSABLE.where(ArtifactRow.digest.in_(request.related)).limit(len(request.related) * MAX_CANDIDATES)
     return session.execute(query, {"namespace": namespace}).all()
 
 
-def _parameters(namespace: str, wanted: ResolveRequest) -> dict[str, object]:
-    digests = list(wanted.related)
+def _parameters(namespace: str, request: ResolveRequest) -> dict[str, object]:
+    digests = list(request.related)
     return {"namespace": namespace, "digest": digests[0], "generic": digests[-1]}
 
 
@@ -197,8 +197,10 @@ def find_compiled(session: Session, namespace: str, request: Request) -> tuple[C
 
     Raises `UsageError` as `hit` does.
     """
-    wanted = ResolveRequest.of(request)
-    return choose_row(_rows(session, namespace, wanted), wanted, default_serve(session), compiles=True)
+    resolve_request = ResolveRequest.of(request)
+    return choose_row(
+        _rows(session, namespace, resolve_request), resolve_request, default_serve(session), compiles=True
+    )
 
 
 def find_compiled_id(session: Session, namespace: str, request: Request) -> str | None:
@@ -208,15 +210,15 @@ def find_compiled_id(session: Session, namespace: str, request: Request) -> str 
 
 
 def choose_row(
-    rows: Sequence[Row], wanted: ResolveRequest, default: str, *, compiles: bool = False
+    rows: Sequence[Row], request: ResolveRequest, default: str, *, compiles: bool = False
 ) -> tuple[Candidate, Match] | None:
     """Choose among rows of `CHOOSABLE`. `default`: the rule of a namespace without one of its own."""
     if not rows:
         return None
-    found = [catalog.candidate_of(row, wanted.related[row.digest]) for row in rows]
+    found = [catalog.candidate_of(row, request.related[row.digest]) for row in rows]
     rule = rows[0].serve or default
     return matching.choose_candidate(
-        wanted.request.constraints, found, serve=rule_for_compiles(rule) if compiles else rule
+        request.request.constraints, found, serve=rule_for_compiles(rule) if compiles else rule
     )
 
 

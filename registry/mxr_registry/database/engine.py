@@ -76,15 +76,15 @@ def _unusable(reason: str) -> UsageError:
     )
 
 
-def _postgresql(url: URL, wanted: ConnectionSettings) -> Engine:
+def _postgresql(url: URL, settings: ConnectionSettings) -> Engine:
     timeouts = {
-        "statement_timeout": wanted.statement,
-        "lock_timeout": wanted.lock,
-        "idle_in_transaction_session_timeout": wanted.idle,
+        "statement_timeout": settings.statement,
+        "lock_timeout": settings.lock,
+        "idle_in_transaction_session_timeout": settings.idle,
     }
     options = " ".join(f"-c {name}={int(seconds * 1000)}" for name, seconds in timeouts.items())
     defaults: dict[str, Any] = {
-        "connect_timeout": max(2, math.ceil(wanted.connect)),
+        "connect_timeout": max(2, math.ceil(settings.connect)),
         "application_name": "mxr-registry",
         **KEEPALIVE,
     }
@@ -93,9 +93,9 @@ def _postgresql(url: URL, wanted: ConnectionSettings) -> Engine:
     arguments["options"] = " ".join([options, *_as_tuple(url.query.get("options", ()))])
     engine = create_engine(
         url,
-        pool_size=min(wanted.kept, wanted.pool) or 1,
-        max_overflow=max(0, wanted.pool - (min(wanted.kept, wanted.pool) or 1)),
-        pool_timeout=wanted.wait,
+        pool_size=min(settings.kept, settings.pool) or 1,
+        max_overflow=max(0, settings.pool - (min(settings.kept, settings.pool) or 1)),
+        pool_timeout=settings.wait,
         pool_use_lifo=True,
         connect_args=arguments,
     )

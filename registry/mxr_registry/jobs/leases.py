@@ -80,14 +80,14 @@ def cross_topic(topic: str) -> str | None:
     return f"{namespace} {cross_lane}" if cross_lane else None
 
 
-def begin(db: Database, namespace: str, wanted: job_protocol.Claim) -> ClaimFilter:
+def begin(db: Database, namespace: str, message: job_protocol.Claim) -> ClaimFilter:
     """Return what a claim covers.
 
     Raises `NotFoundError` for an unknown worker or job, and `NoWorkerError` for a job that the worker cannot compile.
     """
     with db.reading() as session:
-        worker = workers.find_worker(session, namespace, wanted.worker)
-        job = tracking.find_job(session, namespace, wanted.job) if wanted.job else None
+        worker = workers.find_worker(session, namespace, message.worker)
+        job = tracking.find_job(session, namespace, message.job) if message.job else None
     if job is not None and lanes.compile_method(worker.can_json, job.lane, job.constraints_json) is None:
         raise workers.no_worker_error(_request(job))
     can = lanes.capabilities_of(worker.can_json)

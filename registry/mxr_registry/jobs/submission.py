@@ -58,7 +58,7 @@ class _Submission:
 
     principal: str
     uploader: str | None
-    wanted: job_protocol.CompileRequest
+    message: job_protocol.CompileRequest
     request: Request
     digest: str
     constraints: str
@@ -72,7 +72,7 @@ def submit(
     store: Store,
     rules: JobRules,
     caller: Caller,
-    wanted: job_protocol.CompileRequest,
+    message: job_protocol.CompileRequest,
 ) -> str:
     """Submit a compile request and return the JSON of the job to wait for.
 
@@ -81,7 +81,7 @@ def submit(
     declared pool can compile the request, and `UsageError`.
     """
     namespace = caller.namespace
-    submission = _prepare(store, caller, wanted)
+    submission = _prepare(store, caller, message)
     lease_endings.expire(db, rules)
     for _ in range(ATTEMPTS):
         try:
@@ -96,11 +96,11 @@ def submit(
     raise TemporaryError("Too many clients submit this request at the same time.")
 
 
-def _prepare(store: Store, caller: Caller, wanted: job_protocol.CompileRequest) -> _Submission:
-    request, key = wanted.request, wanted.request.key
+def _prepare(store: Store, caller: Caller, message: job_protocol.CompileRequest) -> _Submission:
+    request, key = message.request, message.request.key
     if key.form != "whole":
-        check_recording(key, wanted.file_name)
-    elif wanted.file_name is not None:
+        check_recording(key, message.file_name)
+    elif message.file_name is not None:
         raise UsageError("file_name is valid only with a key of ONNX Runtime's form.", hint="Omit file_name.")
     compile_support.check_compilable(key, request.constraints.num_cu)
     constraints = canonical(request.to_json()["constraints"])
@@ -108,7 +108,7 @@ def _prepare(store: Store, caller: Caller, wanted: job_protocol.CompileRequest) 
     has_calibration = key.calibration is None or store.stat(key.calibration) is not None
     lane = lanes.lane_of(key)
     who = (caller.principal, caller.owner)
-    return _Submission(*who, wanted, request, key.digest, constraints, terms, lane, has_calibration)
+    return _Submission(*who, message, request, key.digest, constraints, terms, lane, has_calibration)
 
 
 def _without_change(session: Session, rules: JobRules, namespace: str, submission: _Submission) -> str | None:
@@ -120,7 +120,7 @@ def _without_change(session: Session, rules: JobRules, namespace: str, submissio
             return None
         return _done(session, rules, submission, artifact, made)
     row = _open_job(session, namespace, submission)
-    if row is None or row.cancelling or submission.wanted.retry or -submission.wanted.priority < row.rank:
+    if row is None or row.cancelling or submission.message.retry or -submission.message.priority < row.rank:
         return None
     if not askers.waits(session, row.seq, submission.principal):
         return None
@@ -135,7 +135,7 @@ def _decide(session: Session, rules: JobRules, namespace: str, submission: _Subm
         if made is not None:
             askers.add(session, made.seq, submission.principal)
         return _done(session, rules, submission, artifact, made)
-    if submission.wanted.retry:
+    if submission.message.retry:
         failures.forget(session, namespace, submission.digest)
     row = _open_job(session, namespace, submission)
     # Before the check for uploads: the client should not upload a model that no worker can compile.
@@ -185,11 +185,11 @@ def _will_satisfy(row: Row, constraints: Constraints) -> bool:
 def _require_worker(
     session: Session, rules: JobRules, namespace: str, submission: _Submission, row: Row | None
 ) -> list[Mapping[str, Any]]:
-    if row is not None and (row.state == job_protocol.RUNNING or not submission.wanted.require_worker):
+    if row is not None and (row.state == job_protocol.RUNNING or not submission.message.require_worker):
         return []
     live = LiveCapabilities(session, rules, namespace)
     able = live.able_toolchains(submission.lane, submission.request.constraints)
-    if submission.wanted.require_worker and not able:
+    if submission.message.require_worker and not able:
         raise workers.no_worker_error(submission.request)
     return able
 
@@ -218,9 +218,9 @@ def _require_uploads(session: Session, namespace: str, submission: _Submission) 
 def _attach(session: Session, rules: JobRules, row: Row, submission: _Submission) -> str:
     askers.add(session, row.seq, submission.principal)
     values: dict[str, Any] = {}
-    if -submission.wanted.priority < row.rank and row.state == job_protocol.QUEUED:
-        values["rank"] = -submission.wanted.priority
-    if submission.wanted.retry and row.state == job_protocol.QUEUED and row.next_at > 0:
+    if -submission.message.priority < row.rank and row.state == job_protocol.QUEUED:
+        values["rank"] = -submission.message.priority
+    if submission.message.retry and row.state == job_protocol.QUEUED and row.next_at > 0:
         values["next_at"] = 0.0
     if row.cancelling:
         values["cancelling"] = False
@@ -297,11 +297,11 @@ def _create(session: Session, namespace: str, submission: _Submission) -> int:
         "model": key.model,
         "arch": key.arch,
         "lane": submission.lane,
-        "rank": -submission.wanted.priority,
+        "rank": -submission.message.priority,
         "key_json": key.canonical,
         "constraints_json": submission.constraints,
         "calibration": key.calibration,
-        "file_name": submission.wanted.file_name,
+        "file_name": submission.message.file_name,
         "attempts": 0,
         "fence": 0,
         "lost": 0,

@@ -30,13 +30,13 @@ from . import askers, estimates, failures, submission, tracking
 from .live_capabilities import LiveCapabilities
 
 
-def survey(session: Session, rules: JobRules, namespace: str, wanted: Survey, viewer: str | None = None) -> str:
+def survey(session: Session, rules: JobRules, namespace: str, message: Survey, viewer: str | None = None) -> str:
     """Return the JSON of a `SurveyReply`, with the open jobs that the viewer asked for; None: with all.
 
     Raises `TooLargeError` as `LiveCapabilities.able` does.
     """
     surveyor = _Surveyor(session, rules, namespace, viewer)
-    return canonical(encode(SurveyReply(tuple(surveyor.status_of(request) for request in wanted.requests))))
+    return canonical(encode(SurveyReply(tuple(surveyor.status_of(request) for request in message.requests))))
 
 
 class _Surveyor:

@@ -41,17 +41,17 @@ MARK_SEEN = (
 
 
 def register_worker(
-    session: Session, rules: JobRules, namespace: str, created_by: str, wanted: job_protocol.RegisterWorker
+    session: Session, rules: JobRules, namespace: str, created_by: str, message: job_protocol.RegisterWorker
 ) -> StoredObject:
     """Register a worker with its capabilities and return it. The same name keeps its id. Raises `UsageError`."""
-    lanes.check_capabilities(wanted.can)
+    lanes.check_capabilities(message.can)
     moment = now(session)
     session.execute(
         delete(WorkerRow).where(WorkerRow.namespace == namespace, WorkerRow.seen_at < moment - DELETE_AFTER)
     )
-    toolchain = failures.toolchain_text(wanted.can.toolchain)
+    toolchain = failures.toolchain_text(message.can.toolchain)
     values: dict[str, Any] = {
-        "can_json": canonical(encode(wanted.can)),
+        "can_json": canonical(encode(message.can)),
         "toolchain": failures.toolchain_hash(toolchain),
         "toolchain_json": toolchain,
         "seen_at": moment,
@@ -60,7 +60,7 @@ def register_worker(
     }
     id = secrets.token_hex(16)
     new = values | {"id": id, "created_at": moment}
-    upsert(session, WorkerRow, {"namespace": namespace, "name": wanted.name}, new, values)
+    upsert(session, WorkerRow, {"namespace": namespace, "name": message.name}, new, values)
     if session.execute(select(func.count()).where(WorkerRow.namespace == namespace)).scalar_one() > MAX_WORKERS:
         raise TemporaryError(
             f"{MAX_WORKERS} workers are registered, which is the limit.",
@@ -72,7 +72,7 @@ def register_worker(
             f"The workers have more than {MAX_ALL_CAPABILITIES} bytes of different capabilities, which is the limit.",
             hint="Workers that are not used expire after 7 days. Equal workers count once.",
         )
-    row = session.execute(_select(namespace).where(WorkerRow.name == wanted.name)).one()
+    row = session.execute(_select(namespace).where(WorkerRow.name == message.name)).one()
     return StoredObject(canonical(_document(row, moment, rules)), row.id, new=row.id == id)
 
 

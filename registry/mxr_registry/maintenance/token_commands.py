@@ -68,9 +68,9 @@ def create(name: str, scopes: str, expires: str | None, as_json: bool, **given: 
     from mxr_registry.artifacts.namespaces import DEFAULT
 
     words = tuple(word for word in (each.strip() for each in scopes.split(",")) if word)
-    wanted = CreateToken(name, words, None if expires is None else _seconds(expires))
+    message = CreateToken(name, words, None if expires is None else _seconds(expires))
     with _database(read_settings(**given)).writing() as session:
-        made = tokens.create_token(session, DEFAULT, wanted, COMMAND_LINE)
+        made = tokens.create_token(session, DEFAULT, message, COMMAND_LINE)
     if as_json:
         write_secret(codec.canonical(codec.encode(made)))
         return

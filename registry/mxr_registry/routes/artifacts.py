@@ -78,10 +78,10 @@ async def publish(body: LargeBodyDep, services: ServicesDep, caller: CallerDep, 
     409 if they were published with other attributes, or for another model, or if the artifact was removed. `intent`
     says that it is meant.
     """
-    wanted = await run_in_threadpool(decode_body, artifact_protocol.Publish, body)
+    message = await run_in_threadpool(decode_body, artifact_protocol.Publish, body)
     source = PublicationSource(matching.PUSHED, caller.principal, admin=caller.owner is None)
     known = (services.db, services.store, services.inspect, caller.namespace, source)
-    found = await services.checking.run(client, publication.publish, *known, wanted)
+    found = await services.checking.run(client, publication.publish, *known, message)
     return stored_reply(found, "/v1/artifacts")
 
 

@@ -63,8 +63,8 @@ def missing(body: LargeBodyDep, services: ServicesDep, caller: CallerDep) -> Res
     """The blobs to upload: those that it lacks, and those that only others uploaded.
 
     The registry keeps the other requested blobs for at least `grace` seconds."""
-    wanted = decode_body(artifact_protocol.MissingRequest, body)
-    found = blobs.missing(services.db, services.store, caller.namespace, caller.owner, wanted.blobs)
+    message = decode_body(artifact_protocol.MissingRequest, body)
+    found = blobs.missing(services.db, services.store, caller.namespace, caller.owner, message.blobs)
     return reply(codec.canonical({"missing": found, "grace": services.settings.grace}))
 
 

@@ -88,8 +88,8 @@ def request_compile(
     body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
     """Return 202 and the job to wait for, open or new; 200 and a job that is `done` if a matching artifact exists."""
-    wanted = decode_body(job_protocol.CompileRequest, body)
-    text = submission.submit(services.db, services.store, rules, caller, wanted)
+    message = decode_body(job_protocol.CompileRequest, body)
+    text = submission.submit(services.db, services.store, rules, caller, message)
     notifier.notify()
     job = json.loads(text)
     if job["state"] not in job_protocol.OPEN:
@@ -125,13 +125,13 @@ async def claim(
     body: BodyDep, request: Request, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
     """A lease, or null if no suitable job arrives within `wait` seconds."""
-    wanted = decode_body(job_protocol.Claim, body)
+    message = decode_body(job_protocol.Claim, body)
     run = services.lease_threads.run
-    claims = await run(leases.begin, services.db, caller.namespace, wanted)
-    deadline = asyncio.get_running_loop().time() + wanted.wait
+    claims = await run(leases.begin, services.db, caller.namespace, message)
+    deadline = asyncio.get_running_loop().time() + message.wait
     async with notifier.subscribe(claims.topics(), request.receive) as subscription:
         subscription.worker = (claims.namespace, claims.worker)
-        try_claim = partial(leases.claim, services.db, rules, claims, waiting=wanted.wait > 0)
+        try_claim = partial(leases.claim, services.db, rules, claims, waiting=message.wait > 0)
         lease = await run(try_claim)
         while not subscription.disconnected and not lease:
             left = deadline - asyncio.get_running_loop().time()
@@ -248,10 +248,10 @@ async def finish(
     notifier: NotifierDep,
 ) -> Response:
     """Publish the artifact and close the job in one transaction."""
-    wanted = await services.lease_threads.run(decode_body, job_protocol.FinishJob, body)
+    message = await services.lease_threads.run(decode_body, job_protocol.FinishJob, body)
     known = (services.db, services.store, services.inspect, rules, caller.namespace, caller.principal)
     try:
-        return reply(await services.checking.run(client, finishing.finish, *known, id, wanted))
+        return reply(await services.checking.run(client, finishing.finish, *known, id, message))
     finally:
         notifier.notify()
 

@@ -71,8 +71,8 @@ def put_lock(name: LockName, body: LargeBodyDep, services: ServicesDep, caller: 
 
     A publisher changes its own locks; the scope `promote` allows to change each.
     """
-    wanted = decode_body(artifact_protocol.PutLock, body)
-    known = (services.db, caller.namespace, name, wanted.artifacts, caller.principal, _owner(caller))
+    message = decode_body(artifact_protocol.PutLock, body)
+    known = (services.db, caller.namespace, name, message.artifacts, caller.principal, _owner(caller))
     return stored_reply(locks.register_lock(*known), "/v1/locks")
 
 

@@ -44,11 +44,11 @@ router = scoped_router(prefix="/v1/models", tags=["models"])
 )
 async def register(body: LargeBodyDep, services: ServicesDep, caller: CallerDep, client: RequesterDep) -> Response:
     """The registry computes the identity from the blobs, which it checked when they came, and keeps the bytes."""
-    wanted = await run_in_threadpool(decode_body, artifact_protocol.RegisterModel, body)
+    message = await run_in_threadpool(decode_body, artifact_protocol.RegisterModel, body)
     known = (services.db, services.store, services.describe_model, caller)
     # One request at a time verifies a model: a fleet may register the same model many times at once.
-    turn = f"{caller.namespace} {wanted.identity}"
-    found = await services.checking.run(client, models.register_model, *known, wanted, turn=turn)
+    turn = f"{caller.namespace} {message.identity}"
+    found = await services.checking.run(client, models.register_model, *known, message, turn=turn)
     return stored_reply(found, "/v1/models")
 
 

@@ -50,9 +50,9 @@ async def look(
     """
 
     def read() -> str:
-        wanted = decode_body(surveys.Survey, body)
+        message = decode_body(surveys.Survey, body)
         with services.db.reading() as session:
-            return survey.survey(session, rules, caller.namespace, wanted, caller.owner)
+            return survey.survey(session, rules, caller.namespace, message, caller.owner)
 
     return reply(await services.surveys.run(client, read))
 
@@ -69,23 +69,23 @@ async def watch(
 
     Without an open job, there is nothing to wait for, and the reply comes at once.
     """
-    wanted = await run_in_threadpool(decode_body, surveys.WatchJobs, body)
-    if len(wanted.jobs) > FREE_TOPICS:
-        request.scope[RESERVATION].grow(len(wanted.jobs) * TOPIC)
+    message = await run_in_threadpool(decode_body, surveys.WatchJobs, body)
+    if len(message.jobs) > FREE_TOPICS:
+        request.scope[RESERVATION].grow(len(message.jobs) * TOPIC)
     read_jobs = partial(_changed, services, caller)
-    result = await notifier.read_for_watch(partial(read_jobs, wanted.jobs))
-    if result.has_changes or not wanted.wait or not result.open:
+    result = await notifier.read_for_watch(partial(read_jobs, message.jobs))
+    if result.has_changes or not message.wait or not result.open:
         return reply(result.text)
-    deadline = asyncio.get_running_loop().time() + wanted.wait
-    async with notifier.subscribe(wanted.jobs, request.receive) as subscription:
-        result = await notifier.read_for_watch(partial(read_jobs, wanted.jobs))
+    deadline = asyncio.get_running_loop().time() + message.wait
+    async with notifier.subscribe(message.jobs, request.receive) as subscription:
+        result = await notifier.read_for_watch(partial(read_jobs, message.jobs))
         still_open = set(result.open)
         while not result.has_changes and still_open:
             if not await subscription.wait(deadline - asyncio.get_running_loop().time()):
                 break
             await admit_again(request)
             # Only what changed is read: many clients watch hundreds of jobs, one of which changes.
-            some = {id: wanted.jobs[id] for id in subscription.take_topics()}
+            some = {id: message.jobs[id] for id in subscription.take_topics()}
             result = await notifier.read_for_watch(partial(read_jobs, some))
             still_open = still_open.difference(some) | result.open
     return reply(result.text)

@@ -53,16 +53,16 @@ async def resolve(body: BodyDep, services: ServicesDep, caller: CallerDep) -> Re
     found = resolution.hit_at_once(services.db, services.usage, caller.namespace, body)
     if found is not None:
         return reply(found)
-    wanted, hit = await services.resolve_threads.run(_find, body, services, caller)
+    request, hit = await services.resolve_threads.run(_find, body, services, caller)
     if hit is None:
         # A miss reads and writes much more than a hit: it does not take the threads of hits.
-        await run_in_threadpool(resolution.refuse, services.db, caller.namespace, wanted)
+        await run_in_threadpool(resolution.refuse, services.db, caller.namespace, request)
     return reply(hit)
 
 
 def _find(body: bytes, services: Services, caller: Caller) -> tuple[resolution.ResolveRequest, str | None]:
-    wanted = resolution.decode_request(body)
-    return wanted, resolution.hit(services.db, services.usage, caller.namespace, wanted)
+    request = resolution.decode_request(body)
+    return request, resolution.hit(services.db, services.usage, caller.namespace, request)
 
 
 @router.post(

@@ -62,9 +62,9 @@ def list_tokens(services: ServicesDep, after: AfterQuery = None, limit: LimitQue
 )
 def create_token(body: BodyDep, services: ServicesDep, caller: CallerDep) -> Response:
     """A principal can have several tokens: make the new one before you revoke the old one."""
-    wanted = decode_body(access.CreateToken, body)
+    message = decode_body(access.CreateToken, body)
     with services.db.writing() as session:
-        made = tokens.create_token(session, caller.namespace, wanted, caller.principal)
+        made = tokens.create_token(session, caller.namespace, message, caller.principal)
     response = reply(codec.canonical(codec.encode(made)), HTTPStatus.CREATED)
     response.headers["location"] = f"/v1/tokens/{made.token.id}"
     response.headers["cache-control"] = "no-store"

@@ -39,10 +39,10 @@ router = scoped_router(prefix="/v1", tags=["workers"])
 )
 def register(body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
     """A worker that registers again under the same name keeps its id. Claims and heartbeats keep a worker alive."""
-    wanted = decode_body(job_protocol.RegisterWorker, body)
+    message = decode_body(job_protocol.RegisterWorker, body)
     with services.db.writing() as session:
         known = (session, rules, caller.namespace, caller.principal)
-        return stored_reply(workers.register_worker(*known, wanted), "/v1/workers")
+        return stored_reply(workers.register_worker(*known, message), "/v1/workers")
 
 
 @router.get(

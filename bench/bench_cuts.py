@@ -3,9 +3,9 @@
 python bench/bench_cuts.py [--mib 512 1024] [--rounds N] [--folder DIR]
 
 The baseline cuts the same file into pieces of 64 MiB. Compared are the stored bytes (manifest and blobs), the processor
-time of `mxr.workflows.push.cut`, and the time to upload everything to a registry on this machine, where a request is
-most expensive relative to its bytes. The last line is one JSON document. Exits with 1 if the stored bytes exceed the
-baseline by more than one percent; the times have no limit.
+time of `mxr.workflows.push.split_program`, and the time to upload everything to a registry on this machine, where a
+request is most expensive relative to its bytes. The last line is one JSON document. Exits with 1 if the stored bytes
+exceed the baseline by more than one percent; the times have no limit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mxr.client.registry import Client
 from mxr.client.transfer import upload
 from mxr.program.source import Source
 from mxr.settings import Settings
-from mxr.workflows.push import cut
+from mxr.workflows.push import split_program
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "core" / "program"), str(ROOT / "bench")]
@@ -71,12 +71,12 @@ def write_program(path: Path, size: int, layer: list[int]) -> None:
 def plainly(path: Path) -> File:
     """Cut every 64 MiB, otherwise as `cut`."""
     with patch.object(mxr.program, "cut_points", plain_points, create=True):
-        return cut(path, "model.mxr")
+        return split_program(path, "model.mxr")
 
 
 def at_weights(path: Path) -> File:
     """Cut as `mxr push` does."""
-    return cut(path, "model.mxr")
+    return split_program(path, "model.mxr")
 
 
 def manifest_bytes(file: File) -> int:

@@ -31,7 +31,7 @@ from mxr.host_facts import HostTarget, HostToolchain
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.protocol import capabilities
 from mxr.protocol import jobs as job_protocol
-from mxr.workflows.push import cut
+from mxr.workflows.push import split_program
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 MODEL = EXAMPLES / "models" / "convnet.onnx"
@@ -53,7 +53,7 @@ def one(worker: WorkerClient, name: str, url: str, folder: Path, number: int) ->
     lease = None
     while lease is None:
         lease = worker.claim(name, wait=20)
-    file = cut(PROGRAM, "model.mxr")
+    file = split_program(PROGRAM, "model.mxr")
     transfer.upload(worker.client, PROGRAM, file)
     time.sleep(0.5)  # a real compile takes long enough for the client to be waiting
     made = capabilities.made_by(HostTarget("ref", kind="ref"), HostToolchain(None, "2.16.0"))

@@ -103,7 +103,7 @@ def claims(folder: Path, jobs: int, kinds: int, count: int) -> dict[str, float]:
 
 def take(db: Database, rules: JobRules, worker: str, wanted: bool) -> None:
     """Claim once, and check whether a job was found."""
-    begun = leases.begin(db, "default", job_protocol.Claim(worker))
+    begun = leases.claim_filter(db, "default", job_protocol.Claim(worker))
     assert (leases.claim(db, rules, begun) is not None) is wanted
 
 

@@ -28,7 +28,7 @@ from mxr.protocol import artifacts as artifact_protocol
 from mxr.protocol import capabilities
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical
-from mxr.workflows.push import cut
+from mxr.workflows.push import split_program
 
 from .compilation import (
     CompileAttemptFailed,
@@ -174,7 +174,7 @@ def _make(context: SlotContext, lease: job_protocol.Lease, heartbeat: LeaseHeart
         result = record_model(task, opening, models, environment)
         paths = {path.name: path for path in result.paths}
     heartbeat.phase("upload")
-    files = tuple((path, cut(path, name)) for name, path in paths.items())
+    files = tuple((path, split_program(path, name)) for name, path in paths.items())
     _upload(context, lease, files, observer.stop)
     heartbeat.phase("publish")
     manifest = Manifest(tuple(file for _, file in files))

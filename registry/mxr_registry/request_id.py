@@ -19,7 +19,7 @@ VALID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/+=@-]{0,127}")
 _CURRENT: ContextVar[str] = ContextVar("request_id", default="")
 
 
-def begin(headers: Iterable[tuple[bytes, bytes]]) -> str:
+def begin_request(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """Return the id of a request with these headers, which is the current one from now on.
 
     An id of the client that is not `VALID` is replaced: it would go to logs and terminals.

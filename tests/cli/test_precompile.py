@@ -74,7 +74,7 @@ def cell(state: str, **more: Any) -> CellStatus:
 )
 def test_several_failures_have_one_exit_code(states: list[str], code: int | None) -> None:
     """5 before 8 before 75 before 4."""
-    problem = matrix_reports.verdict(MatrixStatus([cell(state) for state in states]))
+    problem = matrix_reports.exit_error(MatrixStatus([cell(state) for state in states]))
     assert (problem.exit if problem else None) == code
 
 
@@ -157,13 +157,13 @@ def test_a_log_has_a_line_for_each_change(capsys: pytest.CaptureFixture[str]) ->
 def test_a_plan_counts_equal_requests_once() -> None:
     """Two cells with the same request are one compile. Cells without an estimate are counted separately, not as 0."""
     known = RequestStatus(able=True, estimate=90.0, estimate_from="one compile of this model for gfx908")
-    planned = matrix_survey.plan([wanted(), wanted(), wanted(2)], [known, known, RequestStatus(artifact="a")])
+    planned = matrix_survey.plan_matrix([wanted(), wanted(), wanted(2)], [known, known, RequestStatus(artifact="a")])
     (lot,) = matrix_survey.workloads(planned)
     assert (lot.open, lot.minutes, lot.unknown) == (2, 1.5, 0)
-    assert matrix_survey.verdict(planned) is None
-    nobody = matrix_survey.plan([wanted()], [RequestStatus()])
+    assert matrix_survey.exit_error(planned) is None
+    nobody = matrix_survey.plan_matrix([wanted()], [RequestStatus()])
     assert (matrix_survey.workloads(nobody)[0].unknown, nobody[0].state) == (1, "no worker")
-    found = matrix_survey.verdict(nobody)
+    found = matrix_survey.exit_error(nobody)
     assert found is not None and found.exit == 8
 
 
@@ -186,19 +186,21 @@ def test_a_child_pipeline_is_yaml() -> None:
     """Names and commands are quoted for any path. Without anything to compile there is still one job."""
     import yaml
 
-    planned = matrix_survey.plan([wanted()], [RequestStatus(able=True)])
+    planned = matrix_survey.plan_matrix([wanted()], [RequestStatus(able=True)])
     jobs = yaml.safe_load(matrix_survey.gitlab(planned, Path("a folder/it's.yaml")))
     (name,) = jobs
     assert name == "precompile ref/migraphx2.15"
     assert jobs[name]["script"][0].startswith("mxr precompile 'a folder/it'\"'\"'s.yaml' --target ref/migraphx2.15")
-    nothing = yaml.safe_load(matrix_survey.gitlab(matrix_survey.plan([wanted()], [RequestStatus(artifact="a")]), FILE))
+    nothing = yaml.safe_load(
+        matrix_survey.gitlab(matrix_survey.plan_matrix([wanted()], [RequestStatus(artifact="a")]), FILE)
+    )
     assert list(nothing) == ["nothing to precompile"]
 
 
 def test_more_targets_than_github_allows_jobs() -> None:
     many = [wanted(rocm=f"7.{at}") for at in range(257)]
     with pytest.raises(Exception, match="257 targets"):
-        matrix_survey.github(matrix_survey.plan(many, [RequestStatus(able=True)] * 257))
+        matrix_survey.github(matrix_survey.plan_matrix(many, [RequestStatus(able=True)] * 257))
 
 
 @pytest.mark.parametrize(

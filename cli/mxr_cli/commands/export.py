@@ -40,7 +40,7 @@ def export(session: Session, sources: tuple[str, ...], output: Path, include_rem
 
     lock, identities = _parse_sources(sources)
     cache, client = session.cache(), session.client()
-    records = exporter.gather(lock, identities, cache, client, include_removed=include_removed)
+    records = exporter.collect_records(lock, identities, cache, client, include_removed=include_removed)
     done = exporter.export(records, lock, output, cache, client, watch=transfer_progress("exporting"))
     if session.as_json:
         print_json(

@@ -105,7 +105,7 @@ def plan(
     environment = pipeline_environment(env_from, allow_outside)
     with annotate_errors(environment):
         requests = read_requests(session, matrix, environment, limit, targets, follow_links=follow_links)
-    planned = matrix_survey.plan(requests, survey(session.client(), requests))
+    planned = matrix_survey.plan_matrix(requests, survey(session.client(), requests))
     if output_format == "github":
         print_json(matrix_survey.github(planned))
         return
@@ -113,7 +113,7 @@ def plan(
         for line in matrix_survey.gitlab(planned, matrix).splitlines():
             echo(line)
         return
-    error = matrix_survey.verdict(planned)
+    error = matrix_survey.exit_error(planned)
     if output_format == "json" or session.as_json:
         print_json(matrix_survey.plan_document(planned, matrix) | ({"error": error.to_json()} if error else {}))
     else:
@@ -198,7 +198,7 @@ def plan_upgrade(session: Session, before: str, after: str, days: int, factor: f
     if factor < 1:
         raise UsageError(f"--grown {factor:g} is less than 1.", hint="Give a factor such as 1.5.")
     client = session.client()
-    rebuilds = upgrade_plan.plan(client, old, new, days)
+    rebuilds = upgrade_plan.plan_rebuilds(client, old, new, days)
     document = upgrade_plan.upgrade_document(rebuilds, old, new, days, factor)
     if not session.as_json:
         echo(f"Programs used on {old} in the last {days} days, and their state on {new}:")

@@ -122,9 +122,9 @@ def _policy(text: str, retry: bool) -> MissPolicy:
 
 def _survey(session: Session, requests: tuple[CellRequest, ...], matrix: Path) -> MatrixStatus:
     """Ask the registry for the state of all cells."""
-    from mxr.plans.matrix_run import look
+    from mxr.plans.matrix_run import matrix_status
 
-    status = look(session.client(), requests, matrix)
+    status = matrix_status(session.client(), requests, matrix)
     note(f"mxr: {totals(status)}")
     return status
 
@@ -175,7 +175,7 @@ def _finish(session: Session, status: MatrixStatus, matrix: Path) -> None:
     """Print the result and exit with the code of the most severe failure."""
     from mxr.plans import matrix_reports
 
-    error = matrix_reports.verdict(status)
+    error = matrix_reports.exit_error(status)
     if session.as_json:
         print_json(matrix_reports.report_document(status, matrix) | ({"error": error.to_json()} if error else {}))
     else:

@@ -95,14 +95,14 @@ def _publish(
     from mxr.install.model_beside import refuse_recorded_for_another
     from mxr.program import describe_file
     from mxr.request import model as models
-    from mxr.workflows.push import label
+    from mxr.workflows.push import label_program
     from mxr.workflows.push import push as publish
 
     description = describe_file(file).to_json()
     known = models.find_model(model, session.cache(), session.client, follow_links=options.follow_links)
     if not intent.also_for:
         refuse_recorded_for_another(folder, file, known, session.cache().memo)
-    labels = label(options, known, description)
+    labels = label_program(options, known, description)
     provenance: dict[str, Any] = {"tool": "mxr push"} | ({"warnings": list(labels.warnings)} if labels.warnings else {})
     progress = transfer_progress("pushing")
     doubts: list[str] = []

@@ -39,7 +39,7 @@ class ExportResult:
     blobs: int
 
 
-def gather(
+def collect_records(
     lock: LockFile | None, identities: Iterable[str], cache: Cache, client: Client, *, include_removed: bool = False
 ) -> list[BundleRecord]:
     """Collect the artifacts of a lock, and those with these ids or id prefixes.
@@ -186,7 +186,7 @@ def _copy_blobs(
 
     def copy(index: int) -> None:
         blob, at = missing[index]
-        transfer.bring_blob(client, blob, transfer.DownloadTarget(own, at, final), cached.get(blob.sha256), progress)
+        transfer.obtain_blob(client, blob, transfer.DownloadTarget(own, at, final), cached.get(blob.sha256), progress)
 
     with transfer.TransferPool(copy, range(len(missing)), transfer.AT_ONCE, lambda: os.close(own)):
         pass

@@ -86,7 +86,7 @@ def download(
         def fetch(index: int) -> None:
             offset, blob = spans[index]
             place = (here or {}).get(blob.sha256)
-            bring_blob(client, blob, DownloadTarget(own, offset, final), place, progress)
+            obtain_blob(client, blob, DownloadTarget(own, offset, final), place, progress)
             done[index].set()
 
         with TransferPool(fetch, range(len(spans)), AT_ONCE, lambda: os.close(own)) as pool:
@@ -124,7 +124,7 @@ class DownloadTarget:
             disk.write_at(self.descriptor, data, self.offset + at)
 
 
-def bring_blob(
+def obtain_blob(
     client: Client, blob: Blob, target: DownloadTarget, here: tuple[Path, int] | None, progress: Progress = ignore
 ) -> None:
     """Write a blob to `target`: copied from `here` if its bytes are there, else downloaded.

@@ -32,7 +32,7 @@ REPOSITORY_BATCH = 64
 SOURCE = "Xilinx/inference-server, src/amdinfer/workers/migraphx.cpp"
 
 
-def fit(key: Key) -> None:
+def check_key(key: Key) -> None:
     """Raise `UsageError` unless the program has one static batch size, and offload_copy, which the worker requires."""
     need_offload_copy(key, "amdinfer")
     one_batch(key, "amdinfer")
@@ -40,7 +40,7 @@ def fit(key: Key) -> None:
 
 def name_file(stem: str, key: Key) -> str:
     """`<stem>_b<batch>.mxr`. Raises `UsageError` like `fit`."""
-    fit(key)
+    check_key(key)
     return f"{stem}_b{one_batch(key, 'amdinfer')}.mxr"
 
 
@@ -56,7 +56,7 @@ def lay_out(delivery: Delivery) -> Layout:
 
 def fit_repository(key: Key) -> None:
     """Raise `UsageError` like `fit`, and for dynamic dims or a batch other than 64."""
-    fit(key)
+    check_key(key)
     refuse_dynamic(key, "An amdinfer model repository")
     if (batch := one_batch(key, "amdinfer")) != REPOSITORY_BATCH:
         raise UsageError(
@@ -120,7 +120,7 @@ AMDINFER = Consumer(
     fast_math=True,
     name_file=name_file,
     source=SOURCE,
-    fit=fit,
+    fit=check_key,
     lay_out=lay_out,
     tree="<stem>_b<batch>.mxr",
 )

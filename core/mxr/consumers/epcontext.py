@@ -20,7 +20,7 @@ WHO = "An EPContext model"
 OPSET = 17
 
 
-def fit(key: Key) -> None:
+def check_key(key: Key) -> None:
     """Raise `UsageError` for programs of the reference target, with offload_copy, or with dynamic dims."""
     if key.kind != "gpu":
         raise UsageError(f"{WHO} supports only GPU programs.", hint=f"Omit {stated('kind', 'ref')}.")
@@ -38,7 +38,7 @@ def lay_out(delivery: Delivery) -> Layout:
     Source: onnxruntime/onnxruntime-ep-amdgpu: the reader requires a relative path, an equal `hardware_architecture`,
     and an equal major version in `ep_sdk_version`; the provider itself compiles with fast_math off.
     """
-    fit(delivery.key)
+    check_key(delivery.key)
     need_outputs(delivery, WHO)
     program = f"{delivery.stem}_{delivery.program[:12]}.mxr"
     context = f"{delivery.stem}_ctx.onnx"
@@ -86,7 +86,7 @@ EPCONTEXT = Consumer(
     fast_math=False,
     name_file=None,
     source="onnxruntime/onnxruntime-ep-amdgpu; onnxruntime.ai, EP Context Design",
-    fit=fit,
+    fit=check_key,
     lay_out=lay_out,
     needs_model=True,
     tree="<stem>_<sha256>.mxr, <stem>_ctx.onnx",

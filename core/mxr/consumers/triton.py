@@ -21,7 +21,7 @@ WORKER = Path(__file__).with_name("triton_model.py.in")
 WHO = "Triton's Python backend"
 
 
-def fit(key: Key) -> None:
+def check_key(key: Key) -> None:
     """Raise `UsageError` without offload_copy, for dynamic dims, and for scalars: Triton tensors have at least one
     dim.
     """
@@ -40,7 +40,7 @@ def lay_out(delivery: Delivery) -> Layout:
     Source: triton-inference-server/server, docs/user_guide/model_repository.md (versions are numbers that do not start
     with zero, other folders are ignored) and model_configuration.md (version_policy).
     """
-    fit(delivery.key)
+    check_key(delivery.key)
     need_outputs(delivery, "Triton's config.pbtxt")
     stem = delivery.stem
     version = int(delivery.artifact.id[:8], 16) + 1
@@ -116,7 +116,7 @@ TRITON = Consumer(
     fast_math=True,
     name_file=None,
     source="triton-inference-server/python_backend, README; server, docs/user_guide/model_repository.md",
-    fit=fit,
+    fit=check_key,
     lay_out=lay_out,
     needs_model=True,
     tree="<stem>/<version>/{<stem>.mxr,model.py}, <stem>/config.pbtxt",

@@ -46,7 +46,7 @@ from mxr.request.model import ModelReference
 from mxr.util.codec import canonical
 from mxr.workflows import fetch as fetch_workflow
 from mxr.workflows.fetch import Connect, Fetched
-from mxr.workflows.push import cut, label, refuse_contradictions
+from mxr.workflows.push import label_program, refuse_contradictions, split_program
 
 from . import consumer_folder
 from .installer import Installer, RecordingRequest
@@ -193,7 +193,7 @@ def publish_recording(
     paths = _files(folder, options)
     form = form_of(contract, _file_name(model, ort_options, None), ort_options.level)
     key, attributes = _label(paths, replace(options, consumer="ort"), model, form)
-    files = tuple(cut(path, path.name) for path in paths)
+    files = tuple(split_program(path, path.name) for path in paths)
     progress = watch(sum(file.size for file in files))
     message = artifact_protocol.Publish(
         key=key,
@@ -249,7 +249,7 @@ def _label(paths: list[Path], options: RequestOptions, model: ModelReference, fo
 
     descriptions = [describe_file(path).to_json() for path in paths]
     first = {**descriptions[0], "inputs": {}, "outputs": []}
-    found = label(options, model, first)
+    found = label_program(options, model, first)
     key = replace(found.key, form=form)
     for each in descriptions:
         refuse_contradictions(key, found.attributes, each)

@@ -59,10 +59,10 @@ def read_matrix(path: Path, variables: Variables, limit: int | None = None, *, o
 
     Raises `UsageError` with the file and line, and the errors of `disk.faults`.
     """
-    return of(path, read_document(path, variables), limit, outside=outside)
+    return matrix_of(path, read_document(path, variables), limit, outside=outside)
 
 
-def of(path: Path, node: DocumentNode, limit: int | None = None, *, outside: bool = False) -> Matrix:
+def matrix_of(path: Path, node: DocumentNode, limit: int | None = None, *, outside: bool = False) -> Matrix:
     """Return the matrix in a document node. Raises `UsageError`."""
     entry = MATRIX.read(node)
     given = entry.get("limit")

@@ -54,7 +54,7 @@ def cell_json(status: CellStatus) -> Json:
     }
 
 
-def verdict(matrix: MatrixStatus) -> MxrError | None:
+def exit_error(matrix: MatrixStatus) -> MxrError | None:
     """The error that determines the exit code, else None.
 
     Priority: failed compiles, then cells without a worker, then temporary failures, then cells not compiled yet, then

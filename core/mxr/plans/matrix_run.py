@@ -150,7 +150,7 @@ def survey(client: Client, requests: Sequence[CellRequest]) -> list[RequestStatu
     return request_statuses(client, [each.request for each in requests])
 
 
-def look(client: Client, requests: Sequence[CellRequest], file: Path) -> MatrixStatus:
+def matrix_status(client: Client, requests: Sequence[CellRequest], file: Path) -> MatrixStatus:
     """The status before anything is queued. Raises `UsageError` with the line of a request that is ambiguous."""
     cells = []
     for each, status in zip(requests, survey(client, requests), strict=True):

@@ -91,7 +91,7 @@ class TargetWorkload:
         return {"target": self.target, **about, "runner": list(self.cell.runner), **sums}
 
 
-def plan(requests: Sequence[CellRequest], statuses: Sequence[RequestStatus]) -> tuple[PlannedCell, ...]:
+def plan_matrix(requests: Sequence[CellRequest], statuses: Sequence[RequestStatus]) -> tuple[PlannedCell, ...]:
     """Combine the cells with their statuses, which are in the same order."""
     return tuple(PlannedCell(*pair) for pair in zip(requests, statuses, strict=True))
 
@@ -131,7 +131,7 @@ def plan_document(planned: Sequence[PlannedCell], file: Path) -> Json:
     }
 
 
-def verdict(planned: Sequence[PlannedCell]) -> NoWorkerError | None:
+def exit_error(planned: Sequence[PlannedCell]) -> NoWorkerError | None:
     """The error for a plan with cells that no worker can compile, else None."""
     nobody = [each for each in planned if each.state == NOBODY]
     if not nobody:

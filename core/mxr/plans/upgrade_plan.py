@@ -121,7 +121,7 @@ def versions(text: str) -> Versions:
     return Versions(found["migraphx"], found.get("rocm"))
 
 
-def plan(client: Client, old: Versions, new: Versions, days: int) -> tuple[Rebuild, ...]:
+def plan_rebuilds(client: Client, old: Versions, new: Versions, days: int) -> tuple[Rebuild, ...]:
     """The programs in use on `old` with their status on `new`, the most used first.
 
     Raises `UnreachableError`, `UsageError`.

@@ -46,7 +46,7 @@ class PublicationLabel:
     warnings: tuple[str, ...] = ()
 
 
-def label(options: RequestOptions, model: ModelReference, description: Mapping[str, Any]) -> PublicationLabel:
+def label_program(options: RequestOptions, model: ModelReference, description: Mapping[str, Any]) -> PublicationLabel:
     """Return the label of a program: facts from its file, and the options for everything else.
 
     `description` is the JSON form of `mxr.describe_file`. Raises `UsageError` listing all facts that neither gives, and
@@ -158,7 +158,7 @@ def _against_model(found: Difference) -> str:
     return f"{found.field} is {value_text(found.asked)} in the model and {value_text(found.found)} in the program"
 
 
-def cut(path: Path, name: str) -> File:
+def split_program(path: Path, name: str) -> File:
     """Return the manifest entry of the program at `path`, named `name` and split into blobs at its cut points.
 
     Raises `UsageError` when the file changes during the reading, `DamagedError` for a file that is not a program, and a
@@ -186,7 +186,7 @@ def push(
     `warn` is called with a doubt about the weights in the program. After an interruption, call it again. Raises
     `UnreachableError`, and `MismatchError`, `ConflictError` or `NotAllowedError` as the registry answers.
     """
-    file = cut(path, "model.mxr")
+    file = split_program(path, "model.mxr")
     if doubt := other_weights(file, found.key, model):
         warn(doubt)
         provenance = {**provenance, "warnings": [*provenance.get("warnings", ()), doubt]}

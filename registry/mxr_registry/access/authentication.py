@@ -150,7 +150,7 @@ class Authenticator:
     def check(self, token: str, known: KnownToken) -> Caller:
         """Return the caller whose token this is. Raises `UnauthenticatedError`.
 
-        Only who has the whole token is told why it is not valid.
+        Only the holder of the whole token learns why it is not valid.
         """
         if not hmac.compare_digest(digest_of(token), known.sha256):
             raise not_valid()

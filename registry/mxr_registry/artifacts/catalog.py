@@ -196,7 +196,7 @@ def attributes_of(text: str) -> Attributes:
     return _ATTRIBUTES.get(text.encode())
 
 
-def has(session: Session, namespace: str, id: str) -> bool:
+def has_artifact(session: Session, namespace: str, id: str) -> bool:
     """Whether an artifact with this full id exists."""
     query = select(ArtifactRow.seq).where(ArtifactRow.namespace == namespace, ArtifactRow.id == id)
     return session.execute(query).first() is not None

@@ -59,7 +59,7 @@ def miss_error(
     key = request.key
     near = nearest(session, namespace, request, rule)[:MAX_REPORTED]
     context: dict[str, Any] = {"digest": key.digest, "nearest": [each.to_json() for each in near]}
-    message = f"No program of {key.model} for {place(key)}: "
+    message = f"No program of {key.model} for {target_text(key)}: "
     if near and near[0].excluded:
         return _excluded(namespace, rule, message, near, context), context["nearest"]
     message += _nearest_differences(session, namespace, key.model, near)
@@ -101,7 +101,7 @@ def _nearest_differences(session: Session, namespace: str, model: str, near: Seq
             f"the nearest artifact, {near[0].candidate.id[:12]}, has {first.field} {value_text(first.found)}, "
             f"but the request asks for {value_text(first.asked)}{rest}."
         )
-    if models.known(session, namespace, model):
+    if models.is_known(session, namespace, model):
         return "the registry knows this model but has no program of it."
     return "the registry does not know this model."
 
@@ -119,7 +119,7 @@ def _excluded(
     )
 
 
-def place(key: Key) -> str:
+def target_text(key: Key) -> str:
     """Describe briefly where a program with this key runs."""
     if key.kind == "ref":
         return f"the ref target (MIGraphX {key.migraphx})"

@@ -187,7 +187,7 @@ def _onnx_value(found: dict[str, Any]) -> OnnxInput:
     return OnnxInput(found["name"], found["elem_type"], None if dims is None else tuple(dims))
 
 
-def known(session: Session, namespace: str, model: str) -> bool:
+def is_known(session: Session, namespace: str, model: str) -> bool:
     """Whether the registry knows this model."""
     return _find(session, namespace, model) is not None
 

@@ -136,7 +136,7 @@ def _with_warnings(checked: CheckedPublication, about_model: Sequence[str]) -> D
 def _lost_blobs(db: Database, store: Store, namespace: str, id: str) -> bool:
     """Whether the artifact exists and the store lacks bytes of its manifest."""
     with db.reading() as session:
-        if not catalog.has(session, namespace, id):
+        if not catalog.has_artifact(session, namespace, id):
             return False
         row = catalog.find_artifact(session, namespace, id)
     needed = list(Manifest.from_json(json.loads(row.manifest_json)).blobs())

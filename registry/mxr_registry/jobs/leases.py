@@ -80,7 +80,7 @@ def cross_topic(topic: str) -> str | None:
     return f"{namespace} {cross_lane}" if cross_lane else None
 
 
-def begin(db: Database, namespace: str, message: job_protocol.Claim) -> ClaimFilter:
+def claim_filter(db: Database, namespace: str, message: job_protocol.Claim) -> ClaimFilter:
     """Return what a claim covers.
 
     Raises `NotFoundError` for an unknown worker or job, and `NoWorkerError` for a job that the worker cannot compile.

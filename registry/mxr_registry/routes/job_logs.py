@@ -1,4 +1,4 @@
-"""Routes for what a job has told: its log, and its events while it goes on.
+"""Routes for the output of a job: its log, and its events while it goes on.
 
 A page of a log is read at a time, and counts until its client has taken it (`Services.log_places`).
 """

@@ -127,7 +127,7 @@ async def claim(
     """A lease, or null if no suitable job arrives within `wait` seconds."""
     message = decode_body(job_protocol.Claim, body)
     run = services.lease_threads.run
-    claims = await run(leases.begin, services.db, caller.namespace, message)
+    claims = await run(leases.claim_filter, services.db, caller.namespace, message)
     deadline = asyncio.get_running_loop().time() + message.wait
     async with notifier.subscribe(claims.topics(), request.receive) as subscription:
         subscription.worker = (claims.namespace, claims.worker)

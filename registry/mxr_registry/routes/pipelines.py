@@ -41,7 +41,7 @@ TOPIC = 512
         errors=(429,),
     ),
 )
-async def look(
+async def survey_requests(
     body: LargeBodyDep, services: ServicesDep, caller: CallerDep, client: RequesterDep, rules: JobRulesDep
 ) -> Response:
     """For each request: the artifact, the open job, whether a worker can compile it, and an estimated duration.

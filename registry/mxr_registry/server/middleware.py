@@ -42,7 +42,7 @@ class RequestIds:
             await self.app(scope, receive, send)
             return
         facts.dialect.set(facts.HTTP)
-        header = (request_id.HEADER, request_id.begin(scope["headers"]).encode())
+        header = (request_id.HEADER, request_id.begin_request(scope["headers"]).encode())
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -30,7 +30,7 @@ from mxr.plans.lockfile import LockEntry, LockFile, lock_text
 from mxr.protocol.artifacts import ModelClaim
 from mxr.settings import Settings
 from mxr.util.codec import Timestamp
-from mxr.workflows.push import cut
+from mxr.workflows.push import split_program
 
 REAL = DATA / "mxr_real"
 MODEL = "sha256:" + "ab" * 32
@@ -47,7 +47,7 @@ def key(batch: int, precision: str) -> Key:
 def record(cache: Cache, batch: int, precision: str) -> BundleRecord:
     """The bundle record of a real program that is in the cache."""
     path = REAL / f"convnet_b{batch}_{precision}_ref.mxr"
-    file = cut(path, "model.mxr")
+    file = split_program(path, "model.mxr")
     final = cache.file_path(file.sha256)
     final.parent.mkdir(parents=True, exist_ok=True)
     final.write_bytes(path.read_bytes())

@@ -25,7 +25,7 @@ from mxr.artifact.key import Key, inputs_from_json
 from mxr.onnxfile import read_model
 from mxr.program import FileSource, cut_points, describe_file
 from mxr.program.number_types import BYTES
-from mxr.workflows.push import cut
+from mxr.workflows.push import split_program
 
 if not os.environ.get("MXR_TEST_MIGRAPHX_PYTHON"):
     pytest.skip("MXR_TEST_MIGRAPHX_PYTHON names no interpreter that can import migraphx", allow_module_level=True)
@@ -170,7 +170,7 @@ def label_is_true(found: dict[str, Any], expected: dict[str, Any], precision: li
 
 def rebuild(path: Path) -> Path:
     """Reassemble the file from the blobs that its manifest lists."""
-    entry = cut(path, "model.mxr")
+    entry = split_program(path, "model.mxr")
     rebuilt = path.with_suffix(".rebuilt")
     with FileSource(path) as source, rebuilt.open("wb") as file:
         points = cut_points(source)
@@ -200,7 +200,7 @@ def test_a_large_weight_is_a_separate_blob_at_every_batch_size(real: library.Lib
     found = []
     for batch in (1, 4, 8):
         path, _ = save(real, "large_weights", tmp_path, parse={"default_dim_value": batch})
-        found.append({blob.sha256: blob.size for blob in cut(path, "model.mxr").blobs})
+        found.append({blob.sha256: blob.size for blob in split_program(path, "model.mxr").blobs})
     shared = found[0].keys() & found[1].keys() & found[2].keys()
     assert [found[0][each] for each in shared].count(4 * 160 * 256) == 2
 

@@ -17,7 +17,7 @@ from mxr.errors import MismatchError, NotAllowedError, UsageError
 from mxr.onnxfile import OnnxInput, OnnxModel, OutputDim
 from mxr.request.builder import RequestOptions
 from mxr.request.model import ModelReference
-from mxr.workflows.push import PublicationLabel, cut, label
+from mxr.workflows.push import PublicationLabel, label_program, split_program
 
 
 def subject(*inputs: OnnxInput) -> ModelReference:
@@ -47,7 +47,7 @@ REF_SAID = {"fast_math": False, "offload_copy": False, "precision": "fp32"}
 
 def labelled(facts: dict[str, Any] | None = None, model: ModelReference = SUBJECT, **said: Any) -> PublicationLabel:
     """The label of a file like `FILE` but for `facts`, with what is usually said but for `said`."""
-    return label(RequestOptions(**(SAID | said)), model, FILE | (facts or {}))
+    return label_program(RequestOptions(**(SAID | said)), model, FILE | (facts or {}))
 
 
 def test_the_file_tells_what_it_tells() -> None:
@@ -62,9 +62,11 @@ def test_the_file_tells_what_it_tells() -> None:
 
 
 def test_a_ref_program() -> None:
-    found = label(RequestOptions(**REF_SAID), SUBJECT, REF)
+    found = label_program(RequestOptions(**REF_SAID), SUBJECT, REF)
     assert (found.key.kind, found.key.arch, found.key.rocm, found.key.vendor) == ("ref", None, None, None)
-    named = label(RequestOptions(**REF_SAID, arch="gfx90a", rocm="7.2.1", num_cu=104, vendor="amd"), SUBJECT, REF)
+    named = label_program(
+        RequestOptions(**REF_SAID, arch="gfx90a", rocm="7.2.1", num_cu=104, vendor="amd"), SUBJECT, REF
+    )
     assert named == found
     assert (found.attributes.sramecc, found.attributes.rocm_patch, found.attributes.libraries) == ("any", None, ())
 
@@ -246,20 +248,20 @@ EXAMPLES = sorted((DATA).glob("mxr_*/*.mxr"))
 
 @pytest.mark.parametrize("path", EXAMPLES[::3], ids=lambda path: path.name)
 def test_cutting_a_real_file(path: Path) -> None:
-    file = cut(path, "model.mxr")
+    file = split_program(path, "model.mxr")
     data = path.read_bytes()
     assert (file.size, file.sha256) == (len(data), sha256(data).hexdigest())
     ends = [0]
     for blob in file.blobs:
         ends.append(ends[-1] + blob.size)
     assert [sha256(data[start:end]).hexdigest() for start, end in pairwise(ends)] == [b.sha256 for b in file.blobs]
-    assert cut(path, "model.mxr") == file, "the same file is cut the same way"
+    assert split_program(path, "model.mxr") == file, "the same file is cut the same way"
 
 
 def test_cutting_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises((UsageError, NotAllowedError)):
-        cut(tmp_path / "gone", "model.mxr")
-    assert replace(cut(EXAMPLES[0], "a"), name="b") == cut(EXAMPLES[0], "b")
+        split_program(tmp_path / "gone", "model.mxr")
+    assert replace(split_program(EXAMPLES[0], "a"), name="b") == split_program(EXAMPLES[0], "b")
 
 
 def test_a_program_for_several_archs_is_refused_before_anything_is_asked() -> None:
@@ -286,4 +288,4 @@ def test_what_is_doubtful_is_a_warning() -> None:
     assert "6.2" in warning and "7.2" in warning and "both versions" in warning
     assert labelled({"rocm_hint": "7.2"}, rocm="7.2.1").warnings == ()
     assert labelled({"rocm_hint": None}, rocm="6.2.4").warnings == ()
-    assert label(RequestOptions(**REF_SAID), SUBJECT, REF | {"rocm_hint": "7.2"}).warnings == ()
+    assert label_program(RequestOptions(**REF_SAID), SUBJECT, REF | {"rocm_hint": "7.2"}).warnings == ()

@@ -14,7 +14,7 @@ from __future__ import annotations
 from mxr.consumers.consumer import Consumer
 from mxr.consumers.layout import Delivery, Layout
 
-from .requirements import fit
+from .requirements import check_key
 
 
 def lay_out(delivery: Delivery) -> Layout:
@@ -31,7 +31,7 @@ ORT = Consumer(
     fast_math=False,
     name_file=None,
     source="microsoft/onnxruntime, onnxruntime/core/providers/migraphx/migraphx_execution_provider.cc",
-    fit=fit,
+    fit=check_key,
     lay_out=lay_out,
     tree="<stem>-<digest>/<version>-<graph>-<arch>-<shape>.mxr",
     records=True,

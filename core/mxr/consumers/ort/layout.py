@@ -20,7 +20,7 @@ from mxr.util.codec import canonical
 from .contract import Contract
 from .options import OrtSessionOptions
 from .prediction import PredictedName, PredictionRequest, Unpredictable, predict
-from .requirements import WHO, fit
+from .requirements import WHO, check_key
 
 RECORDS = ".mxr-names"
 """The folder beside the programs that holds one record for each."""
@@ -30,7 +30,7 @@ FILE_OF_A = "compiled_model.mxr"
 
 def lay_out(delivery: Delivery) -> Layout:
     """The layout of one program. Raises `UsageError` with the reason and what to do if its name cannot be predicted."""
-    fit(delivery.key)
+    check_key(delivery.key)
     options = OrtSessionOptions.read(delivery.consumer_options)
     contract = options.contract()
     home = folder_name(delivery.stem, delivery.key)

@@ -17,7 +17,7 @@ from mxr.errors import UsageError
 from mxr.facts import stated
 from mxr.util.codec import refuse
 
-from .requirements import WHO, fit
+from .requirements import WHO, check_key
 
 if TYPE_CHECKING:
     from .contract import Contract
@@ -83,7 +83,7 @@ def check_recording(key: Key, file_name: str | None) -> None:
     """
     from .options import LEVELS
 
-    fit(key)
+    check_key(key)
     parts = _FORM.fullmatch(key.form)
     if parts is None:
         raise refuse("key.form", "ort:GENERATION:VERSION:LEVEL:NAME", key.form)

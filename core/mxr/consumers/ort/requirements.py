@@ -13,7 +13,7 @@ FREEZE = "Freeze it first, one file per batch: mxr freeze MODEL --batch 1,4,8 -o
 """What to do with a model that has open dims, for which the provider has one file name."""
 
 
-def fit(key: Key) -> None:
+def check_key(key: Key) -> None:
     """Raise `UsageError` for programs of the ref target, with offload_copy or fast_math, or with dynamic dims."""
     if key.kind != "gpu":
         raise UsageError(f"{WHO}'s provider supports only GPU programs.", hint=f"Omit {stated('kind', 'ref')}.")

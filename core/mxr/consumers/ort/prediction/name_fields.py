@@ -83,20 +83,20 @@ def version_field(version: str) -> int:
     return major << 16 | minor << 8 | patch
 
 
-def begin(chain: Chain, file_name: str | None) -> None:
+def hash_file_name(chain: Chain, file_name: str | None) -> None:
     """Hash the repeated file name; a session from bytes has none."""
     if file_name:
         size = len(file_name.encode())
         chain.update(file_name * -(-MINIMUM_BYTES // size))
 
 
-def closed(sizes: Sizes | None) -> tuple[int, ...] | None:
+def known_dims(sizes: Sizes | None) -> tuple[int, ...] | None:
     """The dims if all are known, else None."""
     if sizes is None or any(size is None or size < 0 for size in sizes):
         return None
     return tuple(size for size in sizes if size is not None)
 
 
-def shown(graph: Graph, names: tuple[str, ...]) -> str:
+def inputs_text(graph: Graph, names: tuple[str, ...]) -> str:
     """Inputs with their dims, for people."""
     return " ".join(f"{name}={list(graph.shapes.get(name) or ())}" for name in names)

@@ -27,12 +27,12 @@ from .name_fields import (
     PredictedName,
     PredictionRefused,
     Unpredictable,
-    begin,
-    closed,
+    hash_file_name,
+    inputs_text,
+    known_dims,
     name_of,
-    shown,
 )
-from .optimizer import OptimizedGraph, Optimizer, look, started
+from .optimizer import OptimizedGraph, Optimizer, optimized_graph, started
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +96,14 @@ def predict_with(optimizer: Optimizer, request: PredictionRequest) -> PredictedN
             f"{request.python} has ONNX Runtime {optimizer.version}, but {wanted} will serve the model",
             f"Name an interpreter that has {wanted}: --ort-python PATH.",
         )
-    seen, types = observe(request.model, optimizer, request.level)
+    seen, types = read_optimized(request.model, optimizer, request.level)
     if reason := obstacle(seen.graph, types):
         raise PredictionRefused(reason)
     provider = request.contract.provider or ""
     return name_1_23(seen.graph, Deployment(request.file_name, provider, request.arch))
 
 
-def observe(model: Path, optimizer: Optimizer, level: str) -> tuple[OptimizedGraph, frozenset[str]]:
+def read_optimized(model: Path, optimizer: Optimizer, level: str) -> tuple[OptimizedGraph, frozenset[str]]:
     """The graph of the ONNX file as a provider receives it, and its element types. Raises `PredictionRefused`."""
     read = read_model(model)
     try:
@@ -111,7 +111,7 @@ def observe(model: Path, optimizer: Optimizer, level: str) -> tuple[OptimizedGra
         types = read.types or frozenset()
         if any(attribute.graph for node in original.nodes for attribute in node.attributes.values()):
             raise PredictionRefused("it has graphs within nodes (If, Loop, Scan), which the provider does not take")
-        return look(model, original, types, optimizer, level), types
+        return optimized_graph(model, original, types, optimizer, level), types
     except MalformedProtobuf as broken:
         raise PredictionRefused(f"{model.name}: {broken}") from None
 
@@ -128,14 +128,16 @@ def name_1_23(graph: Graph, deployment: Deployment) -> PredictedName:
     """The name that the provider requests when a session is created. Raises `PredictionRefused` for open dims."""
     sizes = list[int]()
     for each in graph.real_inputs:
-        dims = closed(graph.shapes.get(each))
+        dims = known_dims(graph.shapes.get(each))
         if dims is None:
             # Such a model has one file name for all shapes, and the provider loads the file without a check.
             raise PredictionRefused(_OPEN.format(each), FREEZE)
         if not dims:
             raise PredictionRefused(_SCALAR.format(each))
         sizes += dims[1:]
-    return name_of(deployment, graph_field(graph, deployment), shape_field(sizes), shown(graph, graph.real_inputs))
+    return name_of(
+        deployment, graph_field(graph, deployment), shape_field(sizes), inputs_text(graph, graph.real_inputs)
+    )
 
 
 def shape_field(sizes: list[int]) -> int:
@@ -146,7 +148,7 @@ def shape_field(sizes: list[int]) -> int:
 def graph_field(graph: Graph, deployment: Deployment) -> int:
     """The graph field: file name, inputs, and for each node its outputs, its inputs and their dims."""
     chain = Chain()
-    begin(chain, deployment.file_name)
+    hash_file_name(chain, deployment.file_name)
     for each in last_use(graph.nodes, graph.constants):
         chain.update(each)
     for node in graph.nodes:

@@ -143,7 +143,9 @@ def started(python: str, patience: float = PATIENCE) -> Iterator[Optimizer]:
                 process.kill()
 
 
-def look(model: Path, original: Graph, types: frozenset[str], optimizer: Optimizer, level: str) -> OptimizedGraph:
+def optimized_graph(
+    model: Path, original: Graph, types: frozenset[str], optimizer: Optimizer, level: str
+) -> OptimizedGraph:
     """The graph of `model` that a provider receives. Raises `PredictionRefused` if that needs the provider itself."""
     path = optimizer.folder / "model.onnx"
     graph = _seen(model, original, types, optimizer, path, level)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mxr.errors import InterruptionError, MxrError, NotAllowedError, NoWorkerError, UsageError
@@ -17,11 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from mxr.plans.plan import NeededProgram
+    from mxr.plans.plan import NeededProgram, OnMiss
     from mxr.protocol.jobs import Job
     from mxr.request.builder import PreparedRequest
     from mxr.workflows.compile import JobProgress
-    from mxr_cli.fetching.fetch_options import OnMiss
 
     from .options import Session
 
@@ -34,7 +31,7 @@ def compile_programs(
     Raises `NotCompiledError` when a job is not finished, `CompileFailedError`, `NoWorkerError`; of several errors the
     most severe, with all of them in its context. An interrupt cancels no job.
     """
-    end = None if on_miss.timeout is None else time.monotonic() + on_miss.timeout
+    deadline = on_miss.deadline()
     jobs = []
     for each in needed:
         file_name = None
@@ -45,9 +42,8 @@ def compile_programs(
     artifacts: list[str] = []
     errors: list[MxrError] = []
     for each, job in zip(needed, jobs, strict=True):
-        remaining = on_miss if end is None else replace(on_miss, timeout=max(0.0, end - time.monotonic()))
         try:
-            artifacts.append(artifact_of_job(session, remaining, job))
+            artifacts.append(artifact_of_job(session, on_miss, job, deadline))
         except InterruptionError:
             raise
         except MxrError as error:
@@ -81,25 +77,16 @@ def submit_job(
     Raises `NoWorkerError` when `on_miss` waits and no worker could run the job.
     """
     from mxr.artifact.compile_support import uncalibrated_warnings
-    from mxr.protocol import jobs as job_protocol
     from mxr.workflows import compile as compile_workflow
 
     if on_miss.action == "local":
         _require_local_scopes(session)
     for warning in uncalibrated_warnings(prepared.request.key):
         note(f"mxr: warning: {warning}")
-    message = job_protocol.CompileRequest(
-        prepared.request.key,
-        prepared.request.constraints,
-        require_worker=on_miss.action == "wait",
-        retry=on_miss.retry,
-        file_name=file_name,
+    order = compile_workflow.CompileOrder.of(
+        prepared, calibration, wait=on_miss.waits, retry=on_miss.retry, file_name=file_name
     )
-    return compile_workflow.request_compile(
-        session.client(),
-        compile_workflow.CompileOrder(message, prepared.model, calibration),
-        transfer_progress("uploading"),
-    )
+    return compile_workflow.request_compile(session.client(), order, transfer_progress("uploading"))
 
 
 def _require_local_scopes(session: Session) -> None:
@@ -114,7 +101,7 @@ def _require_local_scopes(session: Session) -> None:
         )
 
 
-def artifact_of_job(session: Session, on_miss: OnMiss, job: Job) -> str:
+def artifact_of_job(session: Session, on_miss: OnMiss, job: Job, deadline: float | None) -> str:
     """The id of the artifact of a job.
 
     The job is run here or waited for where `on_miss` says so. Raises as `finished_artifact`.
@@ -123,8 +110,8 @@ def artifact_of_job(session: Session, on_miss: OnMiss, job: Job) -> str:
 
     if on_miss.action == "local" and job.state in job_protocol.OPEN:
         job = _run_here(session, on_miss, job)
-    elif on_miss.action == "wait":
-        job = _wait(session, on_miss, job)
+    elif on_miss.waits:
+        job = _wait(session, on_miss, job, deadline)
     return finished_artifact(session, job, log_shown=on_miss.verbose)
 
 
@@ -163,10 +150,9 @@ def suggest_compile(session: Session, error: MxrError, prepared: PreparedRequest
     error.hint = f"{hint} Or {error.hint[:1].lower()}{error.hint[1:]}"
 
 
-def _wait(session: Session, on_miss: OnMiss, job: Job) -> Job:
+def _wait(session: Session, on_miss: OnMiss, job: Job, deadline: float | None) -> Job:
     from mxr.workflows import compile as compile_workflow
 
-    deadline = None if on_miss.timeout is None else time.monotonic() + on_miss.timeout
     with interruptible(job):
         updates = compile_workflow.follow(
             session.client(), job, deadline=deadline, pace=poll_seconds(log=on_miss.verbose), log=on_miss.verbose

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from mxr.plans.plan import OnMiss
 from mxr.request.builder import RequestOptions
 from mxr_cli.commands import fetch as fetch_command
-from mxr_cli.fetching.fetch_options import FetchOptions, OnMiss, OrtOptions
+from mxr_cli.fetching.fetch_options import FetchOptions, OrtOptions
 from mxr_cli.main import main
 from mxr_cli.options import Session
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mxr.errors import UsageError
-from mxr_cli.fetching.fetch_options import OnMiss
+from mxr.plans.plan import OnMiss
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_valid_values(text: str, action: str, timeout: float | None) -> None:
     assert parsed.compiles == (action not in ("fail", "continue"))
 
 
-@pytest.mark.parametrize("text", ["", "cry", "wait=", "wait=soon", "wait=-1", "ask=3s", "wait=3 s"])
+@pytest.mark.parametrize("text", ["", "cry", "wait=", "wait=soon", "wait=-1", "ask=3s", "wait=3 min"])
 def test_invalid_values(text: str) -> None:
     with pytest.raises(UsageError, match="--on-miss"):
         OnMiss.parse(text)

@@ -10,8 +10,9 @@ import click
 
 import mxr.facts as facts
 from mxr.errors import MxrError, NoSuchArtifactError, UsageError, WouldOverwriteError
+from mxr.plans.plan import OnMiss
 from mxr.request.builder import RequestOptions
-from mxr_cli.fetching.fetch_options import FetchOptions, OnMiss, OrtOptions, ort_options, with_defaults
+from mxr_cli.fetching.fetch_options import FetchOptions, OrtOptions, ort_options, with_defaults
 from mxr_cli.options import PARAMETERS, Session, common, matching, several_requests
 from mxr_cli.output import echo, note, print_json
 

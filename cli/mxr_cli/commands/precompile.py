@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,13 +27,13 @@ from mxr.plans.matrix_run import (
     CellStatus,
     MatrixStatus,
 )
-from mxr_cli.fetching.fetch_options import OnMiss
+from mxr.plans.plan import OnMiss
 from mxr_cli.matrix_input import annotate_errors, matrix_options, read_requests
 from mxr_cli.options import PipelineEnvironment, Session, common, pipeline_environment
 from mxr_cli.output import ErrorFormat, echo, format_duration, note, print_error, print_json, transfer_progress
 
 if TYPE_CHECKING:
-    from mxr.plans.matrix_run import CellRequest, MissPolicy
+    from mxr.plans.matrix_run import CellRequest
 
 
 ACTIONS = ("fail", "ask", "wait")
@@ -99,25 +98,16 @@ def precompile(  # noqa: PLR0913 - a parameter for each option
         return
     if matrix is None:
         raise UsageError("No matrix is given.", hint="Run mxr precompile MATRIX.yaml.")
-    policy, environment = _policy(on_miss, retry), pipeline_environment(env_from, allow_outside)
+    policy, environment = OnMiss.parse(on_miss, ACTIONS, retry=retry), pipeline_environment(env_from, allow_outside)
+    deadline = policy.deadline()
     with annotate_errors(environment):
         requests = read_requests(session, matrix, environment, limit, targets, follow_links=follow_links)
         status = _survey(session, requests, matrix)
     try:
-        _compile(session, status, policy)
+        _compile(session, status, policy, deadline)
     finally:
         _write_reports(status, matrix, junit, environment)
     _finish(session, status, matrix)
-
-
-def _policy(text: str, retry: bool) -> MissPolicy:
-    from mxr.plans.matrix_run import MissPolicy
-
-    on_miss = OnMiss.parse(text, retry=retry)
-    if on_miss.action not in ACTIONS:
-        raise UsageError(f"--on-miss {text} does not apply to a matrix.", hint="Use one of: fail, ask, wait[=10m].")
-    deadline = None if on_miss.timeout is None else time.monotonic() + on_miss.timeout
-    return MissPolicy(on_miss.action != "fail", on_miss.action == "wait", retry, deadline)
 
 
 def _survey(session: Session, requests: tuple[CellRequest, ...], matrix: Path) -> MatrixStatus:
@@ -129,21 +119,21 @@ def _survey(session: Session, requests: tuple[CellRequest, ...], matrix: Path) -
     return status
 
 
-def _compile(session: Session, status: MatrixStatus, policy: MissPolicy) -> None:
+def _compile(session: Session, status: MatrixStatus, policy: OnMiss, deadline: float | None) -> None:
     """Submit the missing programs and show their progress. An interrupt does not cancel the jobs."""
     from mxr.plans.matrix_run import follow, queue_missing
     from mxr.workflows import compile as compile_workflow
 
-    if not policy.ask:
+    if not policy.compiles:
         return
     client, display = session.client(), MatrixDisplay(status)
     try:
         for index in queue_missing(client, status, policy, transfer_progress("uploading")):
             if not display.live:
                 display.show([index])
-        if policy.wait:
+        if policy.waits:
             display.show(())
-            for changed in follow(client, status, policy, REDRAW_SECONDS if display.live else compile_workflow.PACE):
+            for changed in follow(client, status, deadline, REDRAW_SECONDS if display.live else compile_workflow.PACE):
                 display.show(changed)
     except KeyboardInterrupt:
         jobs = list(status.jobs())

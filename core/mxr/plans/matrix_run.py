@@ -1,9 +1,9 @@
 """Runs the precompilation of a matrix: prepares the requests, looks up artifacts, queues the rest, follows the jobs.
 
-    prepare   builds the request of each cell; reads and hashes each model once; errors name the line of the matrix
-    look      asks the registry for the status of all requests, a few hundred per call
-    ask       queues only what is missing; uploads each model once
-    follow    waits for changes of all open jobs in one call; tolerates an unreachable registry for a while
+    prepare         builds the request of each cell; reads each model once; errors name the line of the matrix
+    matrix_status   asks the registry for the status of all requests, a few hundred per call
+    queue_missing   queues only what is missing; uploads each model once
+    follow          waits for changes of all open jobs in one call; tolerates an unreachable registry for a while
 
 `MatrixStatus` holds the current status of all cells; a user interface redraws it after each change.
 """
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from mxr.client.registry import Client
     from mxr.matrix import Cell
     from mxr.workflows.fetch import Watch as Bytes
+
+    from .plan import OnMiss
 
 MIN_INTERVAL = 0.3
 """Minimum seconds between two calls that watch the jobs."""
@@ -104,16 +106,6 @@ class MatrixStatus:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class MissPolicy:
-    """What to do on a miss: `ask` queues a compile, `wait` waits for it until `deadline` (a `time.monotonic()`)."""
-
-    ask: bool = True
-    wait: bool = True
-    retry: bool = False
-    deadline: float | None = None
-
-
 def prepare(
     cells: Iterable[Cell], file: Path, cache: Cache, connect: Callable[[], Client], *, follow_links: bool = False
 ) -> tuple[CellRequest, ...]:
@@ -161,7 +153,7 @@ def matrix_status(client: Client, requests: Sequence[CellRequest], file: Path) -
     return MatrixStatus(cells)
 
 
-def queue_missing(client: Client, matrix: MatrixStatus, plan: MissPolicy, bytes_: Bytes) -> Iterator[int]:
+def queue_missing(client: Client, matrix: MatrixStatus, on_miss: OnMiss, bytes_: Bytes) -> Iterator[int]:
     """Queue the missing programs in the order of the matrix, and yield the index of each cell after it is queued.
 
     If the registry refuses a cell, its status records the error and the next cell follows. Raises `UnreachableError` if
@@ -173,23 +165,17 @@ def queue_missing(client: Client, matrix: MatrixStatus, plan: MissPolicy, bytes_
             continue
         text = canonical(cell.request.request.to_json())
         if text not in jobs:
-            jobs[text] = _queued(client, cell, plan, bytes_)
+            jobs[text] = _queued(client, cell, on_miss, bytes_)
         found = jobs[text]
         matrix.cells[at] = replace(found, request=cell.request)
         yield at
 
 
-def _queued(client: Client, cell: CellStatus, plan: MissPolicy, bytes_: Bytes) -> CellStatus:
-    request = cell.request
-    message = job_protocol.CompileRequest(
-        request.request.key, request.request.constraints, require_worker=plan.wait, retry=plan.retry
-    )
+def _queued(client: Client, cell: CellStatus, on_miss: OnMiss, bytes_: Bytes) -> CellStatus:
+    prepared, calibration = cell.request.prepared, cell.request.cell.options.calibration
+    order = compile_workflow.CompileOrder.of(prepared, calibration, wait=on_miss.waits, retry=on_miss.retry)
     try:
-        job = compile_workflow.request_compile(
-            client,
-            compile_workflow.CompileOrder(message, request.prepared.model, request.cell.options.calibration),
-            bytes_,
-        )
+        job = compile_workflow.request_compile(client, order, bytes_)
     except NoWorkerError as problem:
         return replace(cell, state=NO_WORKER, problem=problem)
     except TemporaryError as problem:
@@ -211,16 +197,16 @@ def _updated(client: Client, cell: CellStatus, job: job_protocol.Job) -> CellSta
 
 
 def follow(
-    client: Client, matrix: MatrixStatus, plan: MissPolicy, pace: float = compile_workflow.PACE
+    client: Client, matrix: MatrixStatus, deadline: float | None, pace: float = compile_workflow.PACE
 ) -> Iterator[list[int]]:
     """Yield the indices of changed cells after each change, or an empty list every `pace` seconds.
 
-    Ends when no job is open or the deadline has passed. Raises `UnreachableError` if the registry does not answer for
-    longer than `retry.OUTAGE` allows.
+    Ends when no job is open or the deadline (of `time.monotonic()`) has passed. Raises `UnreachableError` if the
+    registry does not answer for longer than `retry.OUTAGE` allows.
     """
     attempts = Attempts(until(OUTAGE, longest=2.0))
     while jobs := matrix.jobs():
-        left = pace if plan.deadline is None else min(pace, plan.deadline - time.monotonic())
+        left = pace if deadline is None else min(pace, deadline - time.monotonic())
         if left <= 0:
             return
         begun = time.monotonic()

@@ -5,11 +5,13 @@ Nothing is downloaded before every program exists. Bytes that several of them sh
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mxr.cache.store import Cache
-from mxr.errors import MxrError, NoSuchArtifactError
+from mxr.configuration.schema import SECONDS, Facts, Setting
+from mxr.errors import MxrError, NoSuchArtifactError, UsageError
 from mxr.request.builder import PreparedRequest
 from mxr.util.frozen import dataclass
 from mxr.workflows.fetch import (
@@ -29,6 +31,52 @@ if TYPE_CHECKING:
 
     from .lockfile import LockEntry
     from .pins import PinnedProgram
+
+
+ACTIONS = ("fail", "ask", "wait", "local", "continue")
+LIMIT = Setting("", "limit", float, None, Facts("", unit=SECONDS, least=0))
+
+
+@dataclass(frozen=True, slots=True)
+class OnMiss:
+    """What to do on a miss.
+
+    `action` is one of `ACTIONS`. `timeout` limits `wait`, in seconds; None waits without a limit. `retry` compiles
+    again despite a cached failure. `verbose` shows the log of the compile.
+    """
+
+    action: str = "fail"
+    timeout: float | None = None
+    retry: bool = False
+    verbose: bool = False
+
+    @property
+    def compiles(self) -> bool:
+        """Whether a miss leads to a compile."""
+        return self.action in ("ask", "wait", "local")
+
+    @property
+    def waits(self) -> bool:
+        """Whether a worker of the registry compiles it, which is waited for."""
+        return self.action == "wait"
+
+    def deadline(self) -> float | None:
+        """Return when a wait that begins now ends, by `time.monotonic()`; None: it has no limit."""
+        return None if self.timeout is None else time.monotonic() + self.timeout
+
+    @classmethod
+    def parse(
+        cls, text: str, actions: Sequence[str] = ACTIONS, *, retry: bool = False, verbose: bool = False
+    ) -> OnMiss:
+        """Parse an action, or `wait` with a time limit such as `wait=10m`. Raises `UsageError`."""
+        action, equals, limit = text.partition("=")
+        try:
+            if action not in actions or (equals and action != "wait"):
+                raise ValueError
+            return cls(action, LIMIT.of_text(limit) if equals else None, retry, verbose)
+        except ValueError:
+            known = ", ".join("wait[=10m]" if each == "wait" else each for each in actions)
+            raise UsageError(f"Invalid value for --on-miss: {text[:40]!r}.", hint=f"Use one of: {known}.") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from mxr.util.frozen import dataclass
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client
+    from mxr.request.builder import PreparedRequest
     from mxr.request.model import ModelReference
 
     from .fetch import Watch
@@ -46,6 +47,21 @@ class CompileOrder:
     ask: job_protocol.CompileRequest
     model: ModelReference
     calibration: Path | None = None
+
+    @classmethod
+    def of(
+        cls,
+        prepared: PreparedRequest,
+        calibration: Path | None = None,
+        *,
+        wait: bool = False,
+        retry: bool = False,
+        file_name: str | None = None,
+    ) -> CompileOrder:
+        """Return the order for a request. `wait`: it is refused where no worker can compile it."""
+        key, constraints = prepared.request.key, prepared.request.constraints
+        ask = job_protocol.CompileRequest(key, constraints, require_worker=wait, retry=retry, file_name=file_name)
+        return cls(ask, prepared.model, calibration)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ print(json.dumps([str(found.path), found.source, str(copy.path), copy.source, ne
 
 
 WARM = {
-    "mxr": "entry_point errors facts",
+    "mxr": "entry_point errors facts settings",
     "mxr.artifact": "attributes compile_settings key limits manifest matching model_files partial "
     "records request_defaults target",
     "mxr.cache": "folder partition store usage_log",

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from mxr.errors import UsageError
 from mxr.util import disk
-from mxr.util.codec import HUGE, canonical, decode, refuse, text
+from mxr.util.codec import HUGE, JsonForm, canonical, refuse, text
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import hash_chunks, read_chunks, sha256_hex
 
@@ -133,11 +133,16 @@ def _resized(path: Path) -> UsageError:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The files of a model or an artifact, sorted by name."""
+    """The files of an artifact or of a model, sorted by name, and the blobs that each file is the concatenation of."""
 
     files: tuple[File, ...]
+    v: int = 1
+
+    json_forms: ClassVar[Mapping[str, JsonForm]] = {}
 
     def __post_init__(self) -> None:
+        if self.v != 1:
+            raise refuse("v", "manifest version 1", self.v)
         names = sorted(file.name for file in self.files)
         if not 1 <= len(names) <= MAX_FILES:
             raise refuse("files", f"1 to {MAX_FILES} files", len(names))
@@ -149,14 +154,6 @@ class Manifest:
         if sum(len(file.blobs) for file in self.files) > MAX_BLOBS:
             raise refuse("files", f"at most {MAX_BLOBS} blobs", sum(len(file.blobs) for file in self.files))
         object.__setattr__(self, "files", tuple(sorted(self.files, key=lambda file: file.name)))
-
-    @classmethod
-    def from_json(cls, document: object, where: str = "manifest") -> Manifest:
-        """Return the manifest in a JSON object. Raises `UsageError` naming the invalid field."""
-        written = decode(_Document, document, where)
-        if written.v != 1:
-            raise refuse(f"{where}.v", "manifest version 1", written.v)
-        return cls(written.files)
 
     def to_json(self) -> dict[str, Any]:
         """Return `{"v":1,"files":[{"name","size","sha256","blobs":[{"sha256","size"}]}]}`."""
@@ -196,14 +193,6 @@ class Manifest:
                 if seen.setdefault(blob.sha256, blob.size) != blob.size:
                     raise refuse("blobs", f"one size for {blob.sha256}", blob.size)
         return (Blob(sha, size) for sha, size in seen.items())
-
-
-@dataclass(frozen=True, slots=True)
-class _Document:
-    """The JSON form of a manifest."""
-
-    files: tuple[File, ...]
-    v: int = 1
 
 
 def artifact_id(digest: str, files: Iterable[File]) -> str:

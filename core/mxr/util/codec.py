@@ -133,8 +133,8 @@ def _union(kinds: tuple[Any, ...], value: object, where: str, lenient: bool) -> 
 def _dataclass(kind: Any, value: object, where: str, lenient: bool) -> object:
     hints, needed = shape_of(kind)
     forms: Mapping[str, JsonForm] = getattr(kind, "json_forms", {})
-    # A fact that is dropped would make a key that means another program.
-    lenient = lenient and not forms
+    # A fact that is dropped would make a key that means another program, or a manifest that means other bytes.
+    lenient = lenient and not hasattr(kind, "json_forms")
     found = {}
     for name, each in fields(value, where):
         if name not in hints:

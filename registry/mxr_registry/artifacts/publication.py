@@ -21,7 +21,7 @@ from mxr.artifact.manifest import File, Manifest, artifact_id
 from mxr.artifact.target import show_precision
 from mxr.errors import ConflictError, MismatchError, MxrError, NoSuchBlobError, UsageError
 from mxr.protocol.artifacts import Publish
-from mxr.util.codec import canonical, encode
+from mxr.util.codec import canonical, decode, encode
 from mxr_registry.database.session import Database, Session, now
 from mxr_registry.database.stored_object import StoredObject
 from mxr_registry.database.tables import ArtifactBlobRow, ArtifactInputRow, ArtifactRow
@@ -139,7 +139,7 @@ def _lost_blobs(db: Database, store: Store, namespace: str, id: str) -> bool:
         if not catalog.has_artifact(session, namespace, id):
             return False
         row = catalog.find_artifact(session, namespace, id)
-    needed = list(Manifest.from_json(json.loads(row.manifest_json)).blobs())
+    needed = list(decode(Manifest, json.loads(row.manifest_json)).blobs())
     stored = store.stats(blob.sha256 for blob in needed)
     return any(stored.get(blob.sha256) != blob.size for blob in needed)
 

@@ -13,7 +13,7 @@ from sqlalchemy import delete, exists, func, select, text
 
 from mxr.artifact.manifest import Manifest, artifact_id
 from mxr.errors import MxrError, NoSuchBlobError
-from mxr.util.codec import canonical
+from mxr.util.codec import canonical, decode
 from mxr.util.hashing import sha256_chunks, xxh3_chunks
 from mxr_registry.artifacts.blobs import lock_name
 from mxr_registry.database import schema
@@ -229,7 +229,7 @@ def _broken_references(session: Session) -> Iterator[tuple[str, str, str]]:
 
 def _manifest_errors(manifest_json: str, bound: set[str], artifact: Row | None = None) -> Iterator[str]:
     try:
-        manifest = Manifest.from_json(json.loads(manifest_json))
+        manifest = decode(Manifest, json.loads(manifest_json))
     except (MxrError, ValueError) as problem:
         yield f"its manifest cannot be read: {problem}"
         return

@@ -11,7 +11,6 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Any, Union, get_args, get_origin
 
-from mxr.artifact.manifest import File, Manifest
 from mxr.artifact.matching import Match
 from mxr.artifact.records import Artifact
 from mxr.util.codec import EXAMPLE, HUGE, Timestamp, shape_of
@@ -33,14 +32,6 @@ SCALARS: dict[Any, Schema] = {
     Any: {},
     Timestamp: {"type": "string", "format": "date-time", "examples": [EXAMPLE]},
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class ManifestDocument:
-    """The files of an artifact or of a model, and the blobs that each file is the concatenation of."""
-
-    files: tuple[File, ...]
-    v: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +64,6 @@ SOMETIMES = {("Artifact", "description"), ("Choice", "consumer")}
 """The fields of messages that only some replies have."""
 
 WRITTEN_AS: dict[Any, Any] = {
-    Manifest: ManifestDocument,
     Match: MatchDocument,
 }
 

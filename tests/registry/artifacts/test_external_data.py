@@ -10,13 +10,14 @@ from registry.registry_client import on_sqlite
 
 from mxr.artifact.manifest import Manifest
 from mxr.artifact.model_files import ModelFiles
+from mxr.util.codec import decode
 
 
 def register(server: Any, onnx: bytes, **external: bytes) -> tuple[int, Any, str]:
     """Upload and register a model with its bytes: status, reply and the model's identity."""
     parts = [server.manifest(data, name)["files"][0] for name, data in {"model.onnx": onnx, **external}.items()]
     manifest = {"v": 1, "files": parts}
-    named = ModelFiles.of(Manifest.from_json(manifest), "model.onnx").model
+    named = ModelFiles.of(decode(Manifest, manifest), "model.onnx").model
     status, said = server.call(
         "POST",
         "/v1/models",

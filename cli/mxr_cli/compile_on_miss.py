@@ -60,7 +60,7 @@ def _combined(errors: Sequence[MxrError], jobs: Sequence[str]) -> MxrError:
     from mxr.plans.plan import decisive_error
 
     worst = decisive_error(errors)
-    context = worst.context | {"jobs": list(jobs), "problems": [each.to_json() for each in errors]}
+    context = worst.context | {"jobs": list(jobs), "problems": [error.to_json() for error in errors]}
     message = f"{len(errors)} of {len(jobs)} variants are not available, so none was fetched. {worst.message}"
     return type(worst)(message, hint=worst.hint, context=context)
 
@@ -137,8 +137,8 @@ def suggest_compile(session: Session, error: MxrError, prepared: PreparedRequest
 
     try:
         client = session.client()
-        available = [each.can for each in client.workers() if each.state != "lost"]
-        available += [each.can for each in client.pools()]
+        available = [worker.can for worker in client.workers() if worker.state != "lost"]
+        available += [pool.can for pool in client.pools()]
     except MxrError:
         return
     if any(capabilities.able(each, prepared.request) is not None for each in available):

@@ -50,10 +50,10 @@ def _cell(name: str | None, identity: str, *, shared: bool) -> str:
 
 def report_findings(session: Session, findings: list[drift.LockFinding]) -> None:
     """Print a line for each entry that differs from the lock. With --json, print all entries if none differs."""
-    different = [each for each in findings if each.state != drift.SAME]
+    different = [finding for finding in findings if finding.state != drift.SAME]
     if session.as_json:
         if not different:
-            print_json({"ok": True, "entries": [each.to_json() for each in findings]})
+            print_json({"ok": True, "entries": [finding.to_json() for finding in findings]})
         return
     for each in different:
         first = f", {each.first[:12]}" if each.first else ""

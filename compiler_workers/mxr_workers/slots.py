@@ -95,7 +95,10 @@ def _excluded_kinds(kinds: tuple[str, ...]) -> set[str]:
 def toolchain_of(host: Host, info: InterpreterInfo) -> HostToolchain:
     """The toolchain that compiles. The version that the interpreter's module reports overrides the host's."""
     version = info.migraphx
-    found = next((each.toolchain for each in host.installations if each.toolchain.migraphx == version), host.toolchain)
+    found = next(
+        (installation.toolchain for installation in host.installations if installation.toolchain.migraphx == version),
+        host.toolchain,
+    )
     if version is None or version == found.migraphx:
         return replace(found, migraphx=version or found.migraphx)
     build = re.sub(r"^[0-9.]*\.?(dev\+)?", "", info.build) or None

@@ -222,7 +222,7 @@ def host_of_this_program(settings: Settings, options: RequestOptions) -> Host:
     For another consumer it is `this_host`.
     """
     host = this_host(settings, options)
-    own = tuple(each for each in host.installations if each.python)
+    own = tuple(installation for installation in host.installations if installation.python)
     if not own or options.consumer not in (None, PYTHON.name):
         return host
     return replace(host, toolchain=own[0].toolchain, installations=own)

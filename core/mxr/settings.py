@@ -215,7 +215,7 @@ def _token_settings(
             )
         if not names:
             continue
-        meant = next((str(each["registry"]).rstrip("/") for each in levels[at:] if each.get("registry")), registry)
+        meant = next((str(level["registry"]).rstrip("/") for level in levels[at:] if level.get("registry")), registry)
         if level is levels[-1] and not level.get("registry"):
             meant = DEFAULT_REGISTRY
         if meant != registry:

@@ -82,7 +82,7 @@ def text(session: Session, rules: JobRules, counters: Counters) -> str:
 
 
 def _family(name: str, kind: str, help_text: str, lines: Iterable[Line]) -> str:
-    return f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n" + "".join(_line(name, *each) for each in lines)
+    return f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n" + "".join(_line(name, *line) for line in lines)
 
 
 def _line(name: str, labels: Mapping[str, str], value: float) -> str:

@@ -100,7 +100,7 @@ def serve(data: Path | None, config: Path | None, words: tuple[str, ...], **give
         logging.getLogger("mxr_registry").warning("%s", line)
     certificate = _certificate(settings)
     listeners = open_listeners(settings, os.environ)
-    remote = [each for each in listeners if each.family != socket.AF_UNIX and not is_loopback(each)]
+    remote = [listener for listener in listeners if listener.family != socket.AF_UNIX and not is_loopback(listener)]
     if remote and not (certificate or settings.trusted_proxies):
         logging.getLogger("mxr_registry").warning(
             "tokens cross the network in the clear: give --tls-cert and --tls-key, or put a proxy with TLS before it"
@@ -249,14 +249,16 @@ def _server(
                 logging.getLogger("mxr_registry").warning("leases were not extended: %s", problem.message)
             bound_shared_threads()
             await super().startup(sockets)
-            for each in listeners:
-                if each.family == socket.AF_UNIX:
-                    await self.listen_unix(each, own=False)
+            for listener in listeners:
+                if listener.family == socket.AF_UNIX:
+                    await self.listen_unix(listener, own=False)
             if own is not None:
                 await self.listen_unix(own, own=True)
             if self.started:
                 where = app.state.services.settings.where
-                shown = " and ".join(address_of(each, scheme, app.state.services.settings.unix) for each in listeners)
+                shown = " and ".join(
+                    address_of(listener, scheme, app.state.services.settings.unix) for listener in listeners
+                )
                 write_line(f"mxr-registry: listening on {shown} ({where})")
                 tell_ready(os.environ)
 

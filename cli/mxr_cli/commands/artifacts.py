@@ -72,7 +72,7 @@ def ls(
     after: Any = None
     while len(found) < limit:
         page = client.artifacts(input=input_, limit=min(limit - len(found), 1000), after=after, **filters)
-        found += [each for each in page.items if arch is None or _serves(each, arch)]
+        found += [item for item in page.items if arch is None or _serves(item, arch)]
         after = page.next
         if after is None:
             break

@@ -38,7 +38,7 @@ def dir_(session: Session) -> None:
 @cached
 def ls(session: Session) -> None:
     """List the programs in the cache, and the registry that answered with them."""
-    rows = [(each, each.path.stat()) for each in contents.entries(session.cache())]
+    rows = [(entry, entry.path.stat()) for entry in contents.entries(session.cache())]
     if session.as_json:
         print_json({"files": [_document(each, status) for each, status in rows]})
         return

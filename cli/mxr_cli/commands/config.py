@@ -69,12 +69,12 @@ def _settings(found: Settings) -> dict[str, dict[str, Any]]:
     from mxr.settings import Settings
 
     return {
-        each.name: {
-            "value": each.shown(getattr(found, each.name)),
-            "from": found.sources.get(each.name, BUILT_IN),
+        setting.name: {
+            "value": setting.shown(getattr(found, setting.name)),
+            "from": found.sources.get(setting.name, BUILT_IN),
         }
-        for each in settings_of("", Settings)
-        if each.name not in NAMES
+        for setting in settings_of("", Settings)
+        if setting.name not in NAMES
     }
 
 

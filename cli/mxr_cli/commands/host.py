@@ -25,7 +25,7 @@ def node_labels(targets: Iterable[HostTarget]) -> tuple[dict[str, str], tuple[st
     A pod can get any GPU of its node. So a label says what holds for each of them: `gfx`, `num-cu` (as MIGraphX counts
     them), `sramecc` and `xnack` (`on` or `off`), `vendor`, `partition`. `gpus` is their number.
     """
-    rows = [_facts(each) for each in targets]
+    rows = [_facts(target) for target in targets]
     if not rows:
         return {}, ()
     names = sorted(set().union(*rows))
@@ -78,9 +78,9 @@ def host(session: Session, node_labels: bool) -> None:
     echo(f"{userland(found.toolchain.vendor):<9} {found.toolchain.rocm or 'not found'}")
     version = found.toolchain.migraphx or ("which of several is not known" if found.installations else "not found")
     echo(f"MIGraphX  {version} {found.toolchain.migraphx_build or ''}".rstrip())
-    if len({each.toolchain.migraphx for each in found.installations}) > 1:
-        for each in found.installations:
-            echo(f"  {each}")
+    if len({installation.toolchain.migraphx for installation in found.installations}) > 1:
+        for installation in found.installations:
+            echo(f"  {installation}")
     for gpu in found.targets:
         actual = f", actually {gpu.real_arch}" if gpu.real_arch and gpu.real_arch != gpu.arch else ""
         units = f"{gpu.num_cu or '?'} CUs as counted by MIGraphX"

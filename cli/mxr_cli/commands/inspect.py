@@ -70,7 +70,7 @@ def _compare(path: Path, found: dict[str, Any]) -> dict[str, Any]:
     model = onnxfile.read_model(path, weight_dims=True)
     differences = model_evidence.of_program(model, found)
     return {
-        "differences": [each.to_json() for each in differences],
+        "differences": [difference.to_json() for difference in differences],
         "warnings": list(model_evidence.warnings(model, found)),
     }
 

@@ -143,7 +143,9 @@ def _print_plan(planned: Sequence[PlannedCell], matrix: Path) -> None:
 
     workloads = matrix_survey.workloads(planned)
     header = ("TARGET", *(state.upper() for state in matrix_survey.STATES), "COMPILE TIME")
-    print_table([(each.target, *each.counts.values(), _compile_time(each)) for each in workloads], header)
+    print_table(
+        [(workload.target, *workload.counts.values(), _compile_time(workload)) for workload in workloads], header
+    )
     missing = [each for each in planned if each.state != matrix_survey.AVAILABLE]
     if missing:
         echo()
@@ -152,7 +154,7 @@ def _print_plan(planned: Sequence[PlannedCell], matrix: Path) -> None:
         if len(missing) > MAX_ROWS:
             note(f"mxr: and {len(missing) - MAX_ROWS} more; --json lists all of them")
     echo()
-    minutes, unknown = sum(each.minutes for each in workloads), sum(each.unknown for each in workloads)
+    minutes, unknown = sum(workload.minutes for workload in workloads), sum(workload.unknown for workload in workloads)
     cells, cost = counted(len(planned), "cell"), _estimate(minutes, unknown)
     echo(f"{cells}, {len(planned) - len(missing)} available. To compile: {cost}.")
 
@@ -222,7 +224,7 @@ def plan_upgrade(session: Session, before: str, after: str, days: int, factor: f
 
 
 def _print_upgrade(rebuilds: Sequence[Rebuild], factor: float) -> None:
-    models = model_cells([(each.old.model_name, each.request.key.model) for each in rebuilds])
+    models = model_cells([(rebuild.old.model_name, rebuild.request.key.model) for rebuild in rebuilds])
     rows = [_row(each, model) for each, model in zip(rebuilds[:MAX_REBUILDS], models, strict=False)]
     if rows:
         print_table(rows, ("USES", "MODEL", "TARGET", "INPUTS", "PRECISION", "STATE", "COMPILE TIME"))

@@ -30,7 +30,7 @@ def workers(session: Session) -> None:
         print_json(
             {
                 "workers": [message_document(each) for each in listed],
-                "pools": [message_document(each) for each in pools],
+                "pools": [message_document(pool) for pool in pools],
             }
         )
         return
@@ -43,7 +43,7 @@ def workers(session: Session) -> None:
     )
     if pools:
         echo()
-        rows = [(each.name, *_capabilities(each.can), str(each.queued), str(each.running)) for each in pools]
+        rows = [(pool.name, *_capabilities(pool.can), str(pool.queued), str(pool.running)) for pool in pools]
         print_table(rows, ("POOL", "TARGETS", "TOOLCHAIN", "QUEUED", "RUNNING"))
 
 

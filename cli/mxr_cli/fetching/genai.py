@@ -80,7 +80,7 @@ def _calls(session: Session, options: FetchOptions, part: GenaiProgram) -> Itera
     phased = part.phase is not None and bool(part.inputs(onnx, None))
     given = (request.batch,) if request.batch else ()
     batches = completed.batches or given or part.batches or (completed.defaults.batch if phased else ()) or (None,)
-    names = {each.name for each in onnx.inputs}
+    names = {item.name for item in onnx.inputs}
     for batch in batches:
         shapes = dict(part.inputs(onnx, batch)) | {name: shape for name, shape in request.inputs if name in names}
         label = (part.label if phased else part.name) + (f"-b{batch}" if len(batches) > 1 else "")

@@ -57,11 +57,11 @@ def plan_programs(session: Session, options: FetchOptions, lock: LockFile | None
         known = prepared.model
         output = None if several else options.destination(prepared.request.key)
         plan.append(PlannedProgram(prepared, output, batch if several else None, pinned))
-    for line in dict.fromkeys(line for each in plan for line in each.prepared.notes):
+    for line in dict.fromkeys(line for planned in plan for line in planned.prepared.notes):
         note(f"mxr: {line}")
-    for each in plan:
-        if each.prepared.command:
-            note(f"mxr: the complete command: {each.prepared.command}{options.placing_words}")
+    for planned in plan:
+        if planned.prepared.command:
+            note(f"mxr: the complete command: {planned.prepared.command}{options.placing_words}")
     return plan
 
 
@@ -177,7 +177,7 @@ def _check_set(options: FetchOptions, plan: Sequence[PlannedProgram]) -> FetchOp
 
 
 def _requests(plan: Sequence[PlannedProgram]) -> dict[int, PreparedRequest]:
-    return {each.batch: each.prepared for each in plan if each.batch is not None}
+    return {planned.batch: planned.prepared for planned in plan if planned.batch is not None}
 
 
 def _deliver_set(

@@ -75,8 +75,8 @@ def run(request: dict[str, Any], report: ChildReport) -> dict[str, Any]:
     outputs = session.run(None, inputs)
     latency = (time.perf_counter() - start) * 1000
     report.phase("end")
-    arrays = [each for each in outputs if isinstance(each, np.ndarray) and each.dtype.kind == "f"]
-    finite = all(bool(np.isfinite(each).all()) for each in arrays)
+    arrays = [output for output in outputs if isinstance(output, np.ndarray) and output.dtype.kind == "f"]
+    finite = all(bool(np.isfinite(array).all()) for array in arrays)
     return dict(result, ran=True, finite=finite, latency_ms=round(latency, 3))
 
 

@@ -129,8 +129,8 @@ def _choices_of_key(constraints: Constraints, key: Key, group: Sequence[Candidat
 def _parts(candidates: Sequence[Candidate], divided: Sequence[str]) -> list[tuple[tuple[str, Any], ...]]:
     """The combinations of known values, without those that say less than another one."""
     parts: dict[tuple[tuple[str, Any], ...], None] = {}
-    for each in candidates:
-        parts[tuple((name, value) for name in divided if (value := _known(each, name)) is not None)] = None
+    for candidate in candidates:
+        parts[tuple((name, value) for name in divided if (value := _known(candidate, name)) is not None)] = None
         if len(parts) > MAX_PARTS:
             break
     sets = [set(part) for part in parts]

@@ -232,7 +232,9 @@ def choose_candidate(
     published. A claim of a publisher counts against the artifact, never for it. Raises `UsageError` if the request does
     not give a feature and the candidates have different settings of it.
     """
-    allowed = [each for each in candidates if allows(serve, each.origin, promoted=bool(each.promoted))]
+    allowed = [
+        candidate for candidate in candidates if allows(serve, candidate.origin, promoted=bool(candidate.promoted))
+    ]
     serving = [(each, verdict) for each in allowed if not (verdict := apply_rules(constraints, each)).refused]
     if not serving:
         return None

@@ -53,7 +53,7 @@ def contradictions(key: Key, model: OnnxModel, description: Mapping[str, Any]) -
 def of_program(model: OnnxModel, description: Mapping[str, Any]) -> tuple[Difference, ...]:
     """Return the contradictions that need no key: those of inputs and outputs."""
     found = inputs_of_program(model, description)
-    unknown = set(description.get("inputs") or ()) - {name for name, _ in found} - {each.name for each in model.inputs}
+    unknown = set(description.get("inputs") or ()) - {name for name, _ in found} - {item.name for item in model.inputs}
     foreign = [Difference(f"inputs.{name}", None, None) for name in sorted(unknown)]
     return (*foreign, *inputs(model, found), *outputs(model, description))
 
@@ -64,7 +64,7 @@ def inputs_of_program(model: OnnxModel, description: Mapping[str, Any]) -> Input
     MIGraphX stores a scalar as one element. A program that can be reshaped does not show which dims vary: those that
     the model fixes do not.
     """
-    known = {each.name: each.dims for each in model.inputs}
+    known = {item.name: item.dims for item in model.inputs}
     return tuple((name, _in_terms_of(known.get(name), shape)) for name, shape in inputs_of(description))
 
 
@@ -85,7 +85,7 @@ def inputs(model: OnnxModel, shapes: Inputs) -> list[Difference]:
     `shapes` are those of a key or a program. MIGraphX drops unused inputs, so inputs that only the model has are none.
     """
     asked = dict(shapes)
-    own = tuple(each for each in model.inputs if each.name in asked)
+    own = tuple(item for item in model.inputs if item.name in asked)
     known = {each.name for each in own}
     foreign = [
         Difference(f"inputs.{name}", None, [*map(dim_to_json, asked[name])]) for name in asked if name not in known
@@ -96,7 +96,7 @@ def inputs(model: OnnxModel, shapes: Inputs) -> list[Difference]:
     try:
         bind_inputs(replace(model, inputs=own), batch=None, inputs=dims)
     except UsageError as problem:
-        return [Difference("inputs", [str(each) for each in model.inputs], problem.message)]
+        return [Difference("inputs", [str(item) for item in model.inputs], problem.message)]
     return []
 
 
@@ -110,7 +110,7 @@ def outputs(model: OnnxModel, description: Mapping[str, Any]) -> list[Difference
     if not model.outputs or not made:
         return []
     if len(model.outputs) != len(made):
-        return [Difference("outputs", [str(each) for each in model.outputs], [row.get("dims") for row in made])]
+        return [Difference("outputs", [str(output) for output in model.outputs], [row.get("dims") for row in made])]
     weights = dict(model.weight_dims)
     return [
         Difference(f"outputs.{one.name}", f"{weights[one.name].size} (from the weights)", row["dims"])
@@ -135,7 +135,7 @@ def warnings(model: OnnxModel, description: Mapping[str, Any]) -> tuple[str, ...
     """
     made = description.get("outputs") or ()
     # Exporters write fixed sizes for outputs that depend on open dims, so these sizes are not reliable.
-    fixed = all(isinstance(dim, int) for each in model.inputs for dim in (each.dims or ("",))[1:])
+    fixed = all(isinstance(dim, int) for item in model.inputs for dim in (item.dims or ("",))[1:])
     odd = [(one, row) for one, row in zip(model.outputs, made, strict=False) if not _as_declared(one, row, sizes=fixed)]
     more = [f"The same holds for {len(odd) - SHOWN} more outputs."] if len(odd) > SHOWN else []
     return (*(_warning(*each) for each in odd[:SHOWN]), *more)

@@ -45,7 +45,7 @@ def warnings(key: Key, description: Description) -> tuple[str, ...]:
 
 def sources(key: Key, attributes: Attributes, descriptions: Sequence[Description], speaker: str) -> Mapping[str, str]:
     """Return who states each fact: the reader, where every file shows it, otherwise `speaker`."""
-    shown = [shows(key, attributes, each) for each in descriptions]
+    shown = [shows(key, attributes, description) for description in descriptions]
     return {name: READER if all(each[name] for each in shown) else speaker for name in shown[0]}
 
 

@@ -140,7 +140,7 @@ def dim_from_json(value: object, where: str, place: int = 0) -> Dim:
     check_count(value[2], MAX_OPTIMALS, where, "optimal sizes")
     least, most = size_of(value[0], where), size_of(value[1], where)
     optimals = tuple(sorted({size_of(each, where) for each in value[2]}))
-    if least > most or any(not least <= each <= most for each in optimals):
+    if least > most or any(not least <= optimal <= most for optimal in optimals):
         raise refuse(where, "min <= optimals <= max", value)
     return least if least == most else DynamicDim(least, most, optimals)
 

@@ -52,7 +52,7 @@ def registries(cache: Cache) -> Iterator[KnownRegistry]:
 
 def entries(cache: Cache) -> Iterator[CacheEntry]:
     """Yield every cached program, with what is known about it."""
-    sources = [(each.url, each.partition) for each in registries(cache) if each.current]
+    sources = [(registry.url, registry.partition) for registry in registries(cache) if registry.current]
     known = {
         file.sha256: (label, record)
         for label, partition in (*sources, (BUNDLE, cache.imported))
@@ -80,8 +80,8 @@ def verify_programs(cache: Cache, *, quick: bool = False) -> Iterator[tuple[Path
 def remove_superseded(cache: Cache) -> int:
     """Remove the answers of registries that no longer answer at their URL. Returns the number of registries."""
     count = 0
-    for each in list(registries(cache)):
-        if not each.current and cache.folder.writable:
-            shutil.rmtree(cache.root / each.partition.name, ignore_errors=True)
+    for registry in list(registries(cache)):
+        if not registry.current and cache.folder.writable:
+            shutil.rmtree(cache.root / registry.partition.name, ignore_errors=True)
             count += 1
     return count

@@ -394,7 +394,9 @@ class Cache:
     def model_identities(self, prefix: str) -> list[str]:
         """Return the identities of the models that begin with `prefix`: "sha256:" and hex digits."""
         sources = (self._local, self.partition, self.imported)
-        return sorted({each for source in sources if source is not None for each in source.model_identities(prefix)})
+        return sorted(
+            {identity for source in sources if source is not None for identity in source.model_identities(prefix)}
+        )
 
     def store_model(self, model: Model, *, from_registry: bool = False) -> None:
         """Store the inputs of a model for requests by hash. `from_registry`: nobody read them from the model itself.

@@ -187,7 +187,7 @@ class Client:
     def locks(self) -> tuple[artifact_protocol.RegisteredLock, ...]:
         """Return all registered locks."""
         pages = self._pages(artifact_protocol.Locks, "/locks", {})
-        return tuple(each for page in pages for each in page.items)
+        return tuple(item for page in pages for item in page.items)
 
     def remove_lock(self, name: str) -> artifact_protocol.RegisteredLock:
         """Remove a registered lock and return its last state."""
@@ -200,7 +200,7 @@ class Client:
     def model_identities(self, prefix: str) -> tuple[str, ...]:
         """Return the identities of all models that begin with `prefix`: "sha256:" and at least 12 hex digits."""
         pages = self._pages(artifact_protocol.Models, "/models", {"prefix": prefix})
-        return tuple(each.model for page in pages for each in page.items)
+        return tuple(item.model for page in pages for item in page.items)
 
     def register_model(self, statement: artifact_protocol.RegisterModel) -> artifact_protocol.Model:
         """Register a model. It is complete where the statement has a manifest and every blob is uploaded."""
@@ -267,13 +267,13 @@ class Client:
         """Return all workers."""
         from mxr.protocol import jobs as job_protocol
 
-        return tuple(each for page in self._pages(job_protocol.Workers, "/workers", {}) for each in page.items)
+        return tuple(item for page in self._pages(job_protocol.Workers, "/workers", {}) for item in page.items)
 
     def pools(self) -> tuple[job_protocol.DeclaredPool, ...]:
         """Return the declared pools, with their queued and running jobs."""
         from mxr.protocol import jobs as job_protocol
 
-        return tuple(each for page in self._pages(job_protocol.Pools, "/pools", {}) for each in page.items)
+        return tuple(item for page in self._pages(job_protocol.Pools, "/pools", {}) for item in page.items)
 
     def report_uses(self, some: tuple[artifact_protocol.Use, ...]) -> artifact_protocol.UsesAccepted:
         """Report uses of programs that a local cache served. Sent once: a later report includes them again."""

@@ -26,8 +26,8 @@ def sample_file(schema: ServiceSchema) -> str:
     ]
     for name, kind in schema.tables.items():
         lines += ["", *_comment(_about(kind)), *([f"[{name}]"] if name else [])]
-        for each in settings_of(name, kind):
-            lines += ["", *_comment(_description(each)), f"#{each.name} = {_example(each)}"]
+        for setting in settings_of(name, kind):
+            lines += ["", *_comment(_description(setting)), f"#{setting.name} = {_example(setting)}"]
     for name, example in schema.lists.items():
         lines += ["", *(line if line.startswith("#") else f"#{line}" for line in example.strip().splitlines())]
         assert f"[[{name}]]" in example
@@ -73,11 +73,11 @@ def reference(schema: ServiceSchema) -> str:
 def reference_table(schema: ServiceSchema, table: str) -> str:
     """Return the settings of a table as a table in Markdown."""
     rows = ["| setting | default | variable, option | meaning |", "|---|---|---|---|"]
-    for each in settings_of(table, schema.tables[table]):
-        default = f"none: {each.facts.absent}" if each.default is None else f"`{toml_value(each.default)}`"
-        names = ", ".join(f"`{name}`" for name in (each.variable, each.facts.option) if name)
-        about = f"{each.facts.about} {_expected(each)}".strip()
-        rows.append(f"| `{each.name}` | {default} | {names} | {about} |")
+    for setting in settings_of(table, schema.tables[table]):
+        default = f"none: {setting.facts.absent}" if setting.default is None else f"`{toml_value(setting.default)}`"
+        names = ", ".join(f"`{name}`" for name in (setting.variable, setting.facts.option) if name)
+        about = f"{setting.facts.about} {_expected(setting)}".strip()
+        rows.append(f"| `{setting.name}` | {default} | {names} | {about} |")
     return "\n".join(rows)
 
 
@@ -95,10 +95,10 @@ def _expected(each: Setting) -> str:
 def values_document(values: ServiceValues, effective: Mapping[str, Any]) -> dict[str, Any]:
     """Return each value with where it comes from, in JSON. `effective`: what applies without a value, by path."""
     rows = {}
-    for each in values.schema.settings:
-        found = values.found[each.path]
-        value = effective.get(each.path) if found.value is None else found.value
-        rows[each.path] = {"value": each.shown(value), "from": found.source}
+    for setting in values.schema.settings:
+        found = values.found[setting.path]
+        value = effective.get(setting.path) if found.value is None else found.value
+        rows[setting.path] = {"value": setting.shown(value), "from": found.source}
     file = str(values.file) if values.file else None
     return {"file": file, "settings": rows, "lists": {name: len(rows) for name, rows in values.lists.items()}}
 

@@ -77,7 +77,7 @@ class ServiceValues:
         """Return the dataclass of a table. Raises the first problem, and `UsageError` for values that contradict."""
         if self.problems:
             raise self.problems[0]
-        rows = {each.name: self.value(each.path) for each in self.schema.settings if each.table == name}
+        rows = {setting.name: self.value(setting.path) for setting in self.schema.settings if setting.table == name}
         return self.schema.tables[name](**rows, **more)
 
 
@@ -98,13 +98,13 @@ def read_service(
     problems: list[UsageError] = []
     tables, lists = _tables(schema, content, problems) if content else ({}, {})
     found = {}
-    for each in schema.settings:
-        found[each.path] = SetValue(each.default)
-        for source, read, value in _sources(each, environ, options or {}, content, tables):
+    for setting in schema.settings:
+        found[setting.path] = SetValue(setting.default)
+        for source, read, value in _sources(setting, environ, options or {}, content, tables):
             try:
-                found[each.path] = SetValue(read(value), source)
+                found[setting.path] = SetValue(read(value), source)
             except ValueError as problem:
-                problems.append(_problem(each, source, problem, value, schema))
+                problems.append(_problem(setting, source, problem, value, schema))
             break
     misspelled, others = _unknown_variables(schema, environ)
     return ServiceValues(schema, found, lists, path, (*problems, *misspelled), others)
@@ -183,7 +183,7 @@ def _tables(
     """Return the tables and the lists of tables of a file; what is unknown becomes a problem."""
     tables: dict[str, dict[str, Any]] = {}
     lists: dict[str, list[Any]] = {}
-    names = {table: [each.name for each in schema.settings if each.table == table] for table in schema.tables}
+    names = {table: [setting.name for setting in schema.settings if setting.table == table] for table in schema.tables}
     for name, content in (file.table() or {}).items():
         if name in names.get("", ()):
             tables.setdefault("", {})[name] = content
@@ -208,7 +208,7 @@ def _unknown(file: ConfigFile, table: str, name: str, schema: ServiceSchema, kno
     """The error for an unknown name, which does not quote its value: it may be a secret."""
     known = sorted(known)
     what = f"unknown setting {name[:80]!r} in [{table}]" if table else f"unknown table or setting {name[:80]!r}"
-    elsewhere = [each.path for each in schema.settings if each.name == name]
+    elsewhere = [setting.path for setting in schema.settings if setting.name == name]
     nearest = did_you_mean(name, known).strip() or (f"Did you mean {elsewhere[0]}?" if elsewhere else "")
     return _misplaced(file, f"{table}.{name}" if table else name, what, f"{nearest} Known: {', '.join(known)}.".strip())
 
@@ -249,7 +249,7 @@ def _unknown_variables(schema: ServiceSchema, environ: Mapping[str, str]) -> tup
     A variable of this table of settings, or one that resembles a setting, is a mistake: with a typo in the URL of its
     database, a service would start with another one. Any other may be somebody's own.
     """
-    ours = {each.variable for each in schema.settings} | {schema.file_variable}
+    ours = {setting.variable for setting in schema.settings} | {schema.file_variable}
     known = ours | {*VARIABLES.values()}
     tables = tuple(f"{PREFIX}{table.upper()}_" for table in schema.tables if table)
     problems, others = [], []

@@ -62,8 +62,8 @@ def _model(delivery: Delivery, program: str) -> bytes:
         name=f"{PROVIDER}_{delivery.stem}",
         op_type="EPContext",
         domain="com.microsoft",
-        inputs=tuple(each.name for each in inputs),
-        outputs=tuple(each.name for each in outputs),
+        inputs=tuple(item.name for item in inputs),
+        outputs=tuple(output.name for output in outputs),
         attributes={
             "embed_mode": 0,
             "ep_cache_context": program,

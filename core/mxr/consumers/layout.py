@@ -88,7 +88,7 @@ class Delivery:
     def input_dims(self) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
         """Name, ONNX element type and static dims of each input, in the order of the model. Raises `UsageError`."""
         shapes = dict(self.key.inputs)
-        return tuple((each.name, each.elem_type, static(shapes[each.name])) for each in self.inputs)
+        return tuple((item.name, item.elem_type, static(shapes[item.name])) for item in self.inputs)
 
     def output_dims(self) -> tuple[tuple[str, str, tuple[int | str | None, ...] | None], ...]:
         """Name, ONNX element type and dims of each output, from the program if it states them, else from the model.

@@ -115,7 +115,7 @@ def _from_nodes(
     order, variables = visible(environ, [node.unique_id for _, node in numbered])
     gpus.note_hidden(len(numbered) - len(order), variables)
     for number, node in (numbered[index] for index in order):
-        agent = next((each for each in agents if each.node == node.number), None)
+        agent = next((agent for agent in agents if agent.node == node.number), None)
         arch, name = overridden(environ, number)
         if name and not arch:
             gpus.notes.append(f"{name} is {environ[name]!r}; the form is 11.0.0. ROCm does not start with this value.")

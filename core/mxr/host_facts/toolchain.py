@@ -140,7 +140,7 @@ def _counting(holding: list[PlaceFinds]) -> PlaceFinds | None:
     """Return what counts for a program of which nothing is known; None where nothing decides."""
     named, active = ([each for each in holding if getattr(each.place, name)] for name in ("named", "active"))
     rows = named or active or holding
-    return rows[0] if len({each.version for each in rows}) == 1 else None
+    return rows[0] if len({row.version for row in rows}) == 1 else None
 
 
 def _read_release(root: Root, folder: str, rocm: Finds) -> None:

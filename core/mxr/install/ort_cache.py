@@ -90,7 +90,7 @@ class OrtInstaller(Installer):
         contract = options.contract()
         if prepared.model.path is None or contract.generation not in BY_WORKERS:
             return None
-        if any(not isinstance(dim, int) for each in prepared.model.onnx.inputs for dim in each.dims or ()):
+        if any(not isinstance(dim, int) for item in prepared.model.onnx.inputs for dim in item.dims or ()):
             raise UsageError(
                 f"{prepared.model.path.name} has open dims, so all its shapes share one file name.", hint=FREEZE
             )
@@ -251,8 +251,8 @@ def _label(paths: list[Path], options: RequestOptions, model: ModelReference, fo
     first = {**descriptions[0], "inputs": {}, "outputs": []}
     found = label_program(options, model, first)
     key = replace(found.key, form=form)
-    for each in descriptions:
-        refuse_contradictions(key, found.attributes, each)
+    for description in descriptions:
+        refuse_contradictions(key, found.attributes, description)
     return key, found.attributes
 
 

@@ -84,7 +84,7 @@ def verify_folder(folder: Path, memo: StatMemo) -> VerificationReport:
 
 def _folders(folder: Path) -> list[Path]:
     with disk.faults(folder, "read"):
-        return sorted(each for each in folder.iterdir() if each.is_dir() and not each.is_symlink())
+        return sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
 
 
 def _foreign(folder: Path, others: Set[str]) -> Iterator[str]:

@@ -96,8 +96,8 @@ class _Row:
         """The number of combinations."""
         counts = (self.models, self.targets, self.shapes(), self.axis("precision"), self.axis("for"))
         total = 1
-        for each in counts:
-            total *= len(each)
+        for count in counts:
+            total *= len(count)
         return total
 
 

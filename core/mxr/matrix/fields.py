@@ -163,7 +163,7 @@ def sections(of: Field, name: str, about: str = "") -> Field:
             raise node.error(
                 f"Expected a list, found {node.shown()}.", f"Write one item `- ...` for each entry ({name})."
             )
-        return tuple(of.read(each) for each in node.items)
+        return tuple(of.read(item) for item in node.items)
 
     return Field(read, {"type": "array", "items": of.schema}, about or of.about)
 

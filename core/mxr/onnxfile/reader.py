@@ -106,7 +106,7 @@ def _read(path: Path, data: Bytes, *, weight_dims: bool) -> OnnxModel:
     if weight_dims:
         from .weight_dims import dims_from_weights
 
-        dims = dims_from_weights(data, spans, [each.name for each in outputs])
+        dims = dims_from_weights(data, spans, [output.name for output in outputs])
     return OnnxModel(
         path,
         len(data),
@@ -119,7 +119,7 @@ def _read(path: Path, data: Bytes, *, weight_dims: bool) -> OnnxModel:
         types,
         frozenset(operators),
         tuple(dims.items()),
-        tuple(locations[each] for each in external),
+        tuple(locations[name] for name in external),
     )
 
 

@@ -69,14 +69,14 @@ def model_bytes(
 ) -> bytes:
     """Return a serialized ModelProto with `node` as its graph's only node. `opsets` are versions by domain."""
     graph = field(1, _node(node)) + field(2, name)
-    graph += b"".join(field(11, _value(each)) for each in inputs)
-    graph += b"".join(field(12, _value(each)) for each in outputs)
+    graph += b"".join(field(11, _value(item)) for item in inputs)
+    graph += b"".join(field(12, _value(output)) for output in outputs)
     imports = b"".join(field(8, field(1, domain) + number_field(2, version)) for domain, version in opsets.items())
     return number_field(1, IR_VERSION) + field(2, "mxr") + field(7, graph) + imports
 
 
 def _node(node: WrittenNode) -> bytes:
-    names = b"".join(field(1, each) for each in node.inputs) + b"".join(field(2, each) for each in node.outputs)
+    names = b"".join(field(1, item) for item in node.inputs) + b"".join(field(2, output) for output in node.outputs)
     attributes = b"".join(field(5, _attribute(name, value)) for name, value in node.attributes.items())
     return names + field(3, node.name) + field(4, node.op_type) + attributes + field(7, node.domain)
 

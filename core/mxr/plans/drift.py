@@ -180,7 +180,7 @@ def drift_error(findings: list[LockFinding]) -> MxrError | None:
     message, context = _summary(findings, "from the lock")
     if not context["entries"]:
         return None
-    if any(each.state == GONE for each in findings):
+    if any(finding.state == GONE for finding in findings):
         return NoSuchArtifactError(
             message, hint="Publish them again, or write a new lock with `mxr lock`.", context=context
         )
@@ -197,14 +197,14 @@ def damage_error(findings: list[LockFinding], lock: Path, folder: Path | None = 
     message, context = _summary(findings, "on disk from the lock")
     if not context["entries"]:
         return None
-    changed = any(each.state == CHANGED for each in findings)
+    changed = any(finding.state == CHANGED for finding in findings)
     words = ["mxr fetch --locked"]
     if lock != Path(FILE_NAME):
         words.append(shell_quoted(lock))
     if folder is not None:
         # A file that changed in the cache is replaced by itself; in a folder, it may be somebody's work.
         words += ["-o", shell_quoted(folder), *(["--force"] if changed else [])]
-    if not changed and any(each.state == OTHER_MODEL for each in findings):
+    if not changed and any(finding.state == OTHER_MODEL for finding in findings):
         hint = "Write a new lock of the model that lies there (`mxr lock`), or bring back the one that was locked."
         return MismatchError(message, hint=hint, context=context)
     hint = f"Fetch them{' again' if changed else ''}: `{' '.join(words)}`."
@@ -216,7 +216,7 @@ def damage_error(findings: list[LockFinding], lock: Path, folder: Path | None = 
 
 
 def _summary(findings: list[LockFinding], what: str) -> tuple[str, dict[str, Any]]:
-    bad = [each for each in findings if each.state != SAME]
+    bad = [finding for finding in findings if finding.state != SAME]
     shown = "; ".join(f"{each.entry.model} ({each.entry.id[:12]}): {WORDS[each.state]}" for each in bad[:5])
     more = f"; and {len(bad) - 5} more" if len(bad) > 5 else ""
     differ = "differs" if len(bad) == 1 else "differ"

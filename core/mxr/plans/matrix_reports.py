@@ -134,7 +134,7 @@ def _outcome(case: Any, status: CellStatus, file: Path) -> None:
     attributes = {"message": printable(_advice(status, file))} | ({} if tag == "skipped" else {"type": printable(kind)})
     problem = status.problem
     lines = [problem.hint, *problem.context.get("log", ())] if problem else []
-    ElementTree.SubElement(case, tag, attributes).text = "\n".join(printable(each) for each in lines if each) or None
+    ElementTree.SubElement(case, tag, attributes).text = "\n".join(printable(line) for line in lines if line) or None
 
 
 def step_summary(matrix: MatrixStatus, file: Path) -> str:

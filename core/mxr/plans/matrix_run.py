@@ -139,7 +139,7 @@ def at_line(problem: MxrError, file: Path, line: int) -> MxrError:
 
 def survey(client: Client, requests: Sequence[CellRequest]) -> list[RequestStatus]:
     """The status of each request in the registry. Raises `UnreachableError`."""
-    return request_statuses(client, [each.request for each in requests])
+    return request_statuses(client, [request.request for request in requests])
 
 
 def matrix_status(client: Client, requests: Sequence[CellRequest], file: Path) -> MatrixStatus:

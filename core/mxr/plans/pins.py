@@ -140,7 +140,7 @@ def _not_locked_error(lock: LockFile, key: Key | PartialRequest) -> MismatchErro
 
 def _index_of_best(request: Request, artifacts: list[Artifact]) -> int:
     """The index of the artifact that a registry with only these artifacts would choose."""
-    rows = [each.candidate(RelatedKey(request.key, each.key)) for each in artifacts]
+    rows = [artifact.candidate(RelatedKey(request.key, artifact.key)) for artifact in artifacts]
     found = choose_candidate(request.constraints, rows, serve=ANY)
     return rows.index(found[0]) if found else 0
 

@@ -75,7 +75,7 @@ class OnMiss:
                 raise ValueError
             return cls(action, LIMIT.of_text(limit) if equals else None, retry, verbose)
         except ValueError:
-            known = ", ".join("wait[=10m]" if each == "wait" else each for each in actions)
+            known = ", ".join("wait[=10m]" if action == "wait" else action for action in actions)
             raise UsageError(f"Invalid value for --on-miss: {text[:40]!r}.", hint=f"Use one of: {known}.") from None
 
 

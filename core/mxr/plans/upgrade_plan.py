@@ -143,7 +143,7 @@ def plan_rebuilds(client: Client, old: Versions, new: Versions, days: int) -> tu
         wanted[name] = (each.artifact, request, each.count + (before[2] if before else 0))
     rows = sorted(wanted.values(), key=lambda row: -row[2])
     statuses = request_statuses(client, [request for _, request, _ in rows])
-    takes = dict(_seconds(client, new)) if any(each.artifact for each in statuses) else {}
+    takes = dict(_seconds(client, new)) if any(status.artifact for status in statuses) else {}
     return tuple(
         Rebuild(artifact, request, uses, status, seconds_of(artifact), takes.get(status.artifact or ""))
         for (artifact, request, uses), status in zip(rows, statuses, strict=True)
@@ -163,10 +163,10 @@ def _seconds(client: Client, of: Versions) -> Iterator[tuple[str, float]]:
     after: str | None = None
     while True:
         page = client.artifacts(migraphx=of.migraphx, rocm=of.rocm, limit=PAGE, after=after)
-        for each in page.items:
-            seconds = seconds_of(each)
+        for item in page.items:
+            seconds = seconds_of(item)
             if seconds is not None:
-                yield each.id, seconds
+                yield item.id, seconds
         if page.next is None:
             return
         after = page.next
@@ -187,13 +187,13 @@ def queue_compiles(
 
     If the registry no longer stores a model, the pair has the error instead of the job.
     """
-    for each in rebuilds:
-        if each.state in (COMPILE, NOBODY):
-            message = job_protocol.CompileRequest(each.request.key, each.request.constraints, priority=BEHIND)
+    for rebuild in rebuilds:
+        if rebuild.state in (COMPILE, NOBODY):
+            message = job_protocol.CompileRequest(rebuild.request.key, rebuild.request.constraints, priority=BEHIND)
             try:
-                yield each, retry(until(OUTAGE), partial(client.request_compile, message))
+                yield rebuild, retry(until(OUTAGE), partial(client.request_compile, message))
             except NoSuchModelError as problem:
-                yield each, problem
+                yield rebuild, problem
 
 
 def upgrade_document(rebuilds: Sequence[Rebuild], old: Versions, new: Versions, days: int, factor: float) -> Json:
@@ -202,15 +202,15 @@ def upgrade_document(rebuilds: Sequence[Rebuild], old: Versions, new: Versions, 
         "from": {"rocm": old.rocm, "migraphx": old.migraphx},
         "to": {"rocm": new.rocm, "migraphx": new.migraphx},
         "days": days,
-        "programs": [each.to_json() for each in rebuilds],
-        "grown": [each.old.id for each in rebuilds if each.grew(factor)],
+        "programs": [rebuild.to_json() for rebuild in rebuilds],
+        "grown": [rebuild.old.id for rebuild in rebuilds if rebuild.grew(factor)],
         "summary": summary(rebuilds),
     }
 
 
 def summary(rebuilds: Sequence[Rebuild]) -> Json:
     """The counts by state, the estimated seconds of all compiles, and the number of compiles without an estimate."""
-    todo = [each for each in rebuilds if each.state in (QUEUED, COMPILE, NOBODY)]
+    todo = [rebuild for rebuild in rebuilds if rebuild.state in (QUEUED, COMPILE, NOBODY)]
     known = [each.estimate for each in todo if each.estimate is not None]
-    counts = {state: sum(each.state == state for each in rebuilds) for state in STATES}
+    counts = {state: sum(rebuild.state == state for rebuild in rebuilds) for state in STATES}
     return {**counts, "seconds": round(sum(known), 3), "unknown": len(todo) - len(known)}

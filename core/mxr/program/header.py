@@ -64,4 +64,4 @@ def _options(targets: object) -> dict[str, object]:
 
 def _maps(value: object) -> list[dict[str, object]]:
     values = value if isinstance(value, list) else [value]
-    return [each for each in values if isinstance(each, dict)]
+    return [value for value in values if isinstance(value, dict)]

@@ -336,13 +336,13 @@ def installed_toolchain(options: RequestOptions, host: Host) -> HostToolchain:
     """
     rows = host.installations
     if options.consumer == PYTHON.name:
-        rows = tuple(each for each in rows if each.python) or rows
-    rows = tuple(each for each in rows if each.named) or rows
+        rows = tuple(row for row in rows if row.python) or rows
+    rows = tuple(row for row in rows if row.named) or rows
     if len(rows) == 1:
         return rows[0].toolchain
-    if len({each.toolchain.migraphx for each in rows}) <= 1:
+    if len({row.toolchain.migraphx for row in rows}) <= 1:
         return host.toolchain
-    fitting = [each for each in rows if _fits(options, each.toolchain)]
+    fitting = [row for row in rows if _fits(options, row.toolchain)]
     if not fitting:
         # The facts of one installation say nothing about a version that is not installed.
         return HostToolchain(vendor=host.toolchain.vendor)
@@ -354,7 +354,7 @@ def installed_toolchain(options: RequestOptions, host: Host) -> HostToolchain:
         f"{describe(rows)} Which of them will load the program is not known.",
         hint=f"State {stated('migraphx')} and {stated('rocm')}, or name the folder in MIGRAPHX_PATH; "
         f"{stated('consumer', 'python')} means the Python environment.",
-        context={"installations": [str(each) for each in rows]},
+        context={"installations": [str(row) for row in rows]},
     )
 
 
@@ -376,9 +376,9 @@ def _recorded_toolchain(options: RequestOptions, host: Host) -> HostToolchain:
 
 def _own_target(options: RequestOptions, arch: GfxArch | None, host: Host) -> HostTarget | None:
     fits = [
-        each
-        for each in host.choices()
-        if (arch is None or each.arch == arch.base) and options.vendor in (None, each.vendor)
+        choice
+        for choice in host.choices()
+        if (arch is None or choice.arch == arch.base) and options.vendor in (None, choice.vendor)
     ]
     for source, name in ((options, "num_cu"), (options, "chiplets"), (arch, "sramecc"), (arch, "xnack")):
         wanted = getattr(source, name, None)
@@ -429,8 +429,8 @@ def _missing(built: PreparedRequest, host: Host, toolchains: Toolchains | None) 
     if len(problems) < 2:
         return problems[0] if problems else None
     context: dict[str, Any] = {"open": list(partial.open_facts)}
-    for each in problems:
-        context |= each.context
+    for problem in problems:
+        context |= problem.context
     hint = f"Add {all_stated(flags)}, or {stated('host_file', 'FILE')}; `mxr host` shows what was detected."
     known = context.get("toolchains")
     hint += f" The registry has this model for: {'; '.join(known)}." if known else ""

@@ -107,7 +107,7 @@ def _check(
     archive: zipfile.ZipFile, inputs: Sequence[OnnxInput], shapes: dict[str, tuple[int | DynamicDim, ...]]
 ) -> None:
     members = _members(archive)
-    known = {each.name: each for each in inputs}
+    known = {item.name: item for item in inputs}
     if foreign := [name for name in members if name not in known]:
         raise _UnusableError(f"the model has no input {foreign[0]}; its inputs are {', '.join(known) or 'none'}")
     if missing := [name for name in known if name not in members]:

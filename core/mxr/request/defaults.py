@@ -152,7 +152,7 @@ def _takes_batch(options: RequestOptions, model: ModelReference, batch: int) -> 
 def _default_inputs(options: RequestOptions, defaults: RequestDefaults, model: ModelReference) -> Inputs:
     """The dims of inputs that the options leave open. Without a batch size, an input with `N` stays open."""
     given = {name for name, _ in options.inputs}
-    own = {each.name for each in model.onnx.inputs}
+    own = {item.name for item in model.onnx.inputs}
     found: list[tuple[str, Shape]] = []
     for name, dims in defaults.inputs.items():
         shape = tuple(options.batch if dim is None else dim for dim in dims)

@@ -63,11 +63,11 @@ class GenaiProgram:
         """Return the inputs whose open dims the configuration determines. The user must give the others."""
         sizes = {**(self.sizes or {}), **({"batch_size": batch} if batch else {})}
         found: list[tuple[str, Shape]] = []
-        for each in onnx.inputs:
-            dims = tuple(sizes.get(dim) if isinstance(dim, str) else dim for dim in each.dims or ())
+        for item in onnx.inputs:
+            dims = tuple(sizes.get(dim) if isinstance(dim, str) else dim for dim in item.dims or ())
             closed = tuple(dim for dim in dims if dim is not None)
-            if each.dims and len(closed) == len(dims) and closed != each.dims:
-                found.append((each.name, closed))
+            if item.dims and len(closed) == len(dims) and closed != item.dims:
+                found.append((item.name, closed))
         return tuple(found)
 
 

@@ -81,7 +81,7 @@ class ModelReference:
         return artifact_protocol.RegisterModel(name, onnx, manifest, self._inputs(), self.identity)
 
     def _inputs(self) -> tuple[ModelInput, ...]:
-        return tuple(ModelInput(each.name, each.elem_type, each.dims) for each in self.onnx.inputs)
+        return tuple(ModelInput(item.name, item.elem_type, item.dims) for item in self.onnx.inputs)
 
 
 def find_model(
@@ -95,7 +95,7 @@ def find_model(
         return _by_identity(complete_identity(text, cache, connect), cache, connect)
     path = Path(text)
     onnx, external, model = _read(path, cache.memo, follow_links=follow_links)
-    inputs = tuple(ModelInput(each.name, each.elem_type, each.dims) for each in onnx.inputs)
+    inputs = tuple(ModelInput(item.name, item.elem_type, item.dims) for item in onnx.inputs)
     cache.store_model(Model(model, _name(path), inputs))
     return ModelReference(model, onnx, path, external)
 
@@ -160,7 +160,7 @@ def _by_identity(model: str, cache: Cache, connect: Callable[[], Client] | None)
         cache.note_registry(client.identity)
         if not known.claimed:
             cache.store_model(known, from_registry=True)
-    return ModelReference.of_identity(model, (OnnxInput(each.name, each.type, each.dims) for each in known.inputs))
+    return ModelReference.of_identity(model, (OnnxInput(item.name, item.type, item.dims) for item in known.inputs))
 
 
 def _name(path: Path) -> str:

@@ -127,7 +127,7 @@ def open_session(model: Path, home: Path, options: Mapping[str, str], session_op
             f"ONNX Runtime compiled instead of loading: {findings[0].path.name} was {findings[0].kind}. "
             f"{findings[0].why}",
             hint=_compiled_hint(home),
-            context={"findings": [each.to_json() for each in findings]},
+            context={"findings": [finding.to_json() for finding in findings]},
         )
     return session
 

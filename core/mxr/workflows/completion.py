@@ -81,7 +81,7 @@ def _list_candidates(
         raise _with_compile_command(miss, built) from None
     except (UnreachableError, TemporaryError) as problem:
         return *_completed_before(partial, cache, problem), problem
-    if not found.candidates or any(not partial.admits(each.key) for each in found.candidates):
+    if not found.candidates or any(not partial.admits(candidate.key) for candidate in found.candidates):
         raise DamagedError(
             "The registry answered with candidates for another request.",
             hint="Run the same version of mxr on both sides, and check for proxies that change replies.",
@@ -127,7 +127,7 @@ def _cached_candidates(partial: PartialRequest, records: Mapping[str, CachedArti
 
 
 def _several_error(built: PreparedRequest, listed: Candidates) -> UsageError:
-    rows = [options_of(built, each) for each in listed.candidates]
+    rows = [options_of(built, candidate) for candidate in listed.candidates]
     chosen = [_quoted(words) for words in distinguishing(rows)]
     hint = "Add the options of one of them."
     if listed.more or listed.total > len(rows):

@@ -97,9 +97,9 @@ def _replaceable(path: Path, originals: Sequence[Path], written: Sequence[Path],
 def _open_shapes(model: onnxfile.OnnxModel, dims: Mapping[str, tuple[int, ...]]) -> str:
     """Return the dims after the first of each input that leaves one of them open, for a file name; each shape once."""
     opened = [
-        each.name
-        for each in model.inputs
-        if each.dims is None or not all(isinstance(dim, int) for dim in each.dims[1:])
+        item.name
+        for item in model.inputs
+        if item.dims is None or not all(isinstance(dim, int) for dim in item.dims[1:])
     ]
     shapes = "_".join(dict.fromkeys("x".join(map(str, dims[name][1:])) for name in opened))
     if len(shapes) > MAX_SHAPES:

@@ -130,13 +130,13 @@ def refuse_contradictions(key: Key, attributes: Attributes, description: Mapping
 def contradicted(differences: tuple[Difference, ...]) -> MismatchError:
     """Return the error for a label that the file contradicts."""
     listed = "; ".join(
-        f"{each.field} is {value_text(each.asked)} in the label and {value_text(each.found)} in the file"
-        for each in differences
+        f"{row.field} is {value_text(row.asked)} in the label and {value_text(row.found)} in the file"
+        for row in differences
     )
     return MismatchError(
         f"The file contradicts its label: {listed}.",
         hint="Correct the options, or push another file. `mxr inspect FILE` shows the facts in a file.",
-        context={"differences": [each.to_json() for each in differences]},
+        context={"differences": [difference.to_json() for difference in differences]},
     )
 
 
@@ -145,7 +145,7 @@ def _not_compiled_from(model: ModelReference, differences: tuple[Difference, ...
     return MismatchError(
         f"This program was not compiled from {name}: {'; '.join(map(_against_model, differences[:3]))}.",
         hint="Push it with the model that it was compiled from. `mxr inspect FILE --model MODEL` compares them.",
-        context={"differences": [each.to_json() for each in differences]},
+        context={"differences": [difference.to_json() for difference in differences]},
     )
 
 

@@ -127,7 +127,7 @@ def size_of(db: Database, namespace: str, sha256: str, purposes: Collection[str]
     """
     with db.reading() as session:
         found = sizes(session, namespace, [sha256])
-        serves = purposes is None or any(_serves(session, namespace, sha256, each) for each in purposes)
+        serves = purposes is None or any(_serves(session, namespace, sha256, purpose) for purpose in purposes)
     if sha256 not in found or not serves:
         raise NoSuchBlobError(f"The registry does not have blob {sha256}.", context={"missing": [sha256]})
     return found[sha256]

@@ -218,7 +218,7 @@ def find_artifact(session: Session, namespace: str, id: str) -> Row:
         raise UsageError(
             f"More than one artifact id begins with {id}.",
             hint="Give more digits of the id.",
-            context={"object": "artifact", "ids": [each.id for each in rows]},
+            context={"object": "artifact", "ids": [row.id for row in rows]},
         )
     return rows[0]
 

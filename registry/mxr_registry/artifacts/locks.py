@@ -50,7 +50,7 @@ def register_lock(
                 _refuse_too_many(session, namespace, created_by)
             _refuse_foreign(row, owner)
             _refuse_unserved(session, namespace, rows, set(_ids(session, row.seq)))
-            wanted = sorted(each.seq for each in rows)
+            wanted = sorted(row.seq for row in rows)
             session.execute(delete(LockArtifactRow).where(LockArtifactRow.lock == row.seq))
             if wanted:
                 session.execute(insert(LockArtifactRow), [{"lock": row.seq, "artifact": seq} for seq in wanted])
@@ -108,7 +108,7 @@ def _artifacts(session: Session, namespace: str, ids: Sequence[str]) -> list[Row
 def _refuse_unserved(session: Session, namespace: str, rows: Iterable[Row], pinned: set[str]) -> None:
     """Raise `NotAllowedError` for artifacts that `serve` excludes, except those that the lock pins already."""
     rule = namespaces.rule_of(session, namespace)
-    unserved = [each.id for each in rows if not allows(rule, each.origin, promoted=bool(each.promoted))]
+    unserved = [row.id for row in rows if not allows(rule, row.origin, promoted=bool(row.promoted))]
     if fresh := [id for id in unserved if id not in pinned]:
         raise NotAllowedError(
             f"{len(fresh)} of the lock's artifacts do not answer requests, because the namespace {namespace} serves "

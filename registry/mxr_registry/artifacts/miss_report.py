@@ -45,7 +45,7 @@ class NearestArtifact:
 
     def to_json(self) -> dict[str, Any]:
         """`{"id","differences":[{"field","asked","found"}]}`."""
-        rows = [each.to_json() for each in self.differences]
+        rows = [difference.to_json() for difference in self.differences]
         return {"id": self.candidate.id, "differences": rows}
 
 
@@ -174,7 +174,7 @@ def _compare_partial(partial: PartialRequest, row: Row, rule: str) -> NearestArt
 def _judged(
     differences: tuple[Difference, ...], constraints: Constraints, candidate: Candidate, row: Row, rule: str
 ) -> NearestArtifact:
-    other_hardware = any(each.field in ("arch", "vendor", "kind") for each in differences)
+    other_hardware = any(difference.field in ("arch", "vendor", "kind") for difference in differences)
     refused = () if other_hardware else tuple(matching.apply_rules(constraints, candidate).refused)
     if allows(rule, row.origin, promoted=bool(row.promoted)):
         return NearestArtifact(candidate, not differences, differences + refused)

@@ -99,7 +99,11 @@ def check_publication(
 
 def _with_libraries(message: Publish, descriptions: Sequence[Description]) -> Publish:
     """Add the libraries that the programs call: they tie a program to its ROCm patch, whatever the publisher says."""
-    found = {name for each in descriptions for name in each.get("libraries") or ()} if message.key.kind == "gpu" else ()
+    found = (
+        {name for description in descriptions for name in description.get("libraries") or ()}
+        if message.key.kind == "gpu"
+        else ()
+    )
     libraries = (*message.attributes.libraries, *found)
     return replace(message, attributes=replace(message.attributes, libraries=libraries))
 

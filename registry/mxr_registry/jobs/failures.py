@@ -87,7 +87,7 @@ def remembered_for_all(
         row.namespace == namespace, row.digest == digest, row.terms == terms, row.expires_at > now(session)
     )
     rows = session.execute(query.order_by(row.created_at.desc())).all()
-    failed = [json.loads(each.toolchain_json) for each in rows]
+    failed = [json.loads(row.toolchain_json) for row in rows]
     wanted = list(toolchains)
     if not wanted or not all(any(_agrees(each, other) for other in failed) for each in wanted):
         return None

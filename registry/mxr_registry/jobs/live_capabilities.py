@@ -57,7 +57,7 @@ class LiveCapabilities:
         """
         request = lanes.request_of(lane, constraints)
         candidates = self._by_lane.get(lane, []) + self._by_lane.get(lanes.cross_lane(lane) or "", [])
-        for can in {id(each): each for each in candidates}.values():
+        for can in {id(candidate): candidate for candidate in candidates}.values():
             self._comparisons += len(can.targets)
             if self._comparisons > MAX_COMPARISONS:
                 raise TooLargeError(

@@ -149,7 +149,7 @@ class JobNotifier:
         return await asyncio.get_running_loop().run_in_executor(self._readers, read)
 
     def _all_subscriptions(self) -> set[Subscription]:
-        return {each for subscriptions in self._subscriptions.values() for each in subscriptions}
+        return {subscription for subscriptions in self._subscriptions.values() for subscription in subscriptions}
 
     async def _ensure_watcher(self) -> None:
         """Start the watcher unless it is running. Returns when it runs."""
@@ -204,7 +204,7 @@ class JobNotifier:
             waiting = {each.worker for each in self._all_subscriptions() if each.worker}
             await self.run(lambda: self._mark_seen(waiting))
         # Who subscribed while this was read has seen the state before it.
-        while late := [each for each in changes if each.id in self._subscriptions and each.id not in documents]:
+        while late := [change for change in changes if change.id in self._subscriptions and change.id not in documents]:
             documents |= await self.run(partial(self._documents, late))
         for change in changes:
             self._number = max(self._number, change.touched)
@@ -224,7 +224,7 @@ class JobNotifier:
             lease_endings.expire(self._db, self._rules)
         with self._db.reading() as session:
             changes = transitions.changes_since(session, self._number)
-            documents = self._shown(session, [each for each in changes if each.id in topics])
+            documents = self._shown(session, [change for change in changes if change.id in topics])
             moment = now(session) if expire else self._moment
             due = transitions.due(session, self._moment, moment) if expire else []
         return changes, documents, {f"{namespace} {lane}" for namespace, lane in due}, moment
@@ -234,7 +234,7 @@ class JobNotifier:
             return self._shown(session, changes)
 
     def _shown(self, session: Session, changes: Iterable[transitions.JobChange]) -> dict[str, JobDocument]:
-        return {each.id: tracking.at(session, self._rules, each.seq) for each in changes}
+        return {change.id: tracking.at(session, self._rules, change.seq) for change in changes}
 
     def _mark_seen(self, waiting: set[tuple[str, str]]) -> None:
         if waiting:

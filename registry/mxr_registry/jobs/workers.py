@@ -187,7 +187,7 @@ def list_pools(session: Session, rules: JobRules, namespace: str) -> str:
         }
         for pool in rules.pools
     ]
-    return page_json([canonical(each) for each in pools], None)
+    return page_json([canonical(pool) for pool in pools], None)
 
 
 def live(session: Session, rules: JobRules, namespace: str) -> list[Row]:

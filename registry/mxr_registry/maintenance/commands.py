@@ -162,7 +162,7 @@ def fsck(repair: bool, quick: bool, as_json: bool, **given: Any) -> None:
     if as_json:
         write_json(report.to_json())
     else:
-        damage = sum(each.damage for each in report.findings)
+        damage = sum(finding.damage for finding in report.findings)
         write_line(
             f"Checked {counted(report.artifacts, 'artifact')}, {counted(report.models, 'model')}, "
             f"{counted(report.blobs, 'blob')} and {counted(report.stored, 'file')}: {damage} damaged or lost, "

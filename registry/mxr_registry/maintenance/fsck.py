@@ -59,11 +59,11 @@ class FsckReport:
     @property
     def ok(self) -> bool:
         """Whether no data is lost or damaged. Damaged bytes still count after they were set aside."""
-        return not any(each.damage for each in self.findings)
+        return not any(finding.damage for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
         """`{"ok","artifacts","models","blobs","stored","findings":[{"kind","name","words","repaired","damage"}]}`."""
-        rows = [asdict(each) | {"damage": each.damage} for each in self.findings]
+        rows = [asdict(finding) | {"damage": finding.damage} for finding in self.findings]
         counts = {name: getattr(self, name) for name in ("artifacts", "models", "blobs", "stored")}
         return {"ok": self.ok, **counts, "findings": rows}
 
@@ -215,7 +215,7 @@ def _broken_references(session: Session) -> Iterator[tuple[str, str, str]]:
     """Find rows with broken foreign keys, which a restore with disabled constraints can leave."""
     for table in schema.tables():
         for key in table.foreign_key_constraints:
-            parent, pairs = key.referred_table, [(each.parent, each.column) for each in key.elements]
+            parent, pairs = key.referred_table, [(element.parent, element.column) for element in key.elements]
             found = exists().where(*(theirs == ours for ours, theirs in pairs)).select_from(parent)
             stated = (ours.is_not(None) for ours, _ in pairs)
             lost = session.execute(select(func.count()).select_from(table).where(*stated, ~found)).scalar_one()

@@ -172,7 +172,7 @@ def first_paragraph(docstring: str | None) -> str:
 
 def _either(schemas: list[Schema]) -> Schema:
     """A scalar that can be null is written with a list of types, which generators of clients understand best."""
-    rest = [each for each in schemas if each != NULL]
+    rest = [schema for schema in schemas if schema != NULL]
     if len(rest) == 1 and len(schemas) == 2 and "type" in rest[0]:
         return rest[0] | {"type": [rest[0]["type"], "null"]}
     return {"anyOf": schemas}

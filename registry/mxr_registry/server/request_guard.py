@@ -69,7 +69,7 @@ class RequestGuard:
             return _foreign_host(hosts[0]), 403
         origins = headers.get(b"origin", [])
         own = (f"http://{hosts[0]}".lower(), f"https://{hosts[0]}".lower())
-        if any(each.lower() not in own for each in origins) or _is_cross_site(scope["method"], headers):
+        if any(origin.lower() not in own for origin in origins) or _is_cross_site(scope["method"], headers):
             return _foreign_page(origins), 403
         if _has_body(headers) and not _is_typed(headers.get(b"content-type", [])):
             return _untyped_body(headers.get(b"content-type", [])), 415
@@ -93,7 +93,7 @@ def is_own_host(value: str, allowed: Collection[str]) -> bool:
 
 def _is_cross_site(method: str, headers: Headers) -> bool:
     sites = headers.get(b"sec-fetch-site", [])
-    if all(each in ("same-origin", "none") for each in sites):
+    if all(site in ("same-origin", "none") for site in sites):
         return False
     navigates = headers.get(b"sec-fetch-mode") == ["navigate"] and headers.get(b"sec-fetch-dest") == ["document"]
     return not (navigates and method in ("GET", "HEAD"))

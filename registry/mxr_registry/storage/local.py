@@ -166,7 +166,7 @@ class LocalStore:
     def revoked_tokens(self) -> set[str]:
         """See `Store.revoked_tokens`."""
         try:
-            names = [each.name for each in (self.root / REVOKED).iterdir()]
+            names = [path.name for path in (self.root / REVOKED).iterdir()]
         except FileNotFoundError:
             return set()
         except OSError as problem:

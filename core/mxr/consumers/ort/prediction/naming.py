@@ -127,13 +127,13 @@ _SCALAR = "input {} is a scalar, which this ONNX Runtime treats like an input wi
 def name_1_23(graph: Graph, deployment: Deployment) -> PredictedName:
     """The name that the provider requests when a session is created. Raises `PredictionRefused` for open dims."""
     sizes = list[int]()
-    for each in graph.real_inputs:
-        dims = known_dims(graph.shapes.get(each))
+    for name in graph.real_inputs:
+        dims = known_dims(graph.shapes.get(name))
         if dims is None:
             # Such a model has one file name for all shapes, and the provider loads the file without a check.
-            raise PredictionRefused(_OPEN.format(each), FREEZE)
+            raise PredictionRefused(_OPEN.format(name), FREEZE)
         if not dims:
-            raise PredictionRefused(_SCALAR.format(each))
+            raise PredictionRefused(_SCALAR.format(name))
         sizes += dims[1:]
     return name_of(
         deployment, graph_field(graph, deployment), shape_field(sizes), inputs_text(graph, graph.real_inputs)

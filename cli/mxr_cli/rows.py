@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mxr.artifact.key import MODEL_PREFIX
-from mxr.plans import drift
 from mxr_cli.options import Session
 from mxr_cli.output import note, print_json
+
+if TYPE_CHECKING:
+    from mxr.plans.drift import LockFinding
 
 SHORT = len(MODEL_PREFIX) + 12
 """Characters of a short identity: enough for every command that takes an identity."""
@@ -48,8 +51,10 @@ def _cell(name: str | None, identity: str, *, shared: bool) -> str:
     return f"{name} {identity[:SHORT]}" if shared else name
 
 
-def report_findings(session: Session, findings: list[drift.LockFinding]) -> None:
+def report_findings(session: Session, findings: list[LockFinding]) -> None:
     """Print a line for each entry that differs from the lock. With --json, print all entries if none differs."""
+    from mxr.plans import drift
+
     different = [finding for finding in findings if finding.state != drift.SAME]
     if session.as_json:
         if not different:

@@ -136,14 +136,6 @@ def _worker(settings: WorkerSettings) -> WorkerProcess:
     return WorkerProcess(settings, this_host(settings.registry))
 
 
-def _contradictions(values: ServiceValues) -> list[UsageError]:
-    try:
-        settings_of(values, os.environ)
-    except UsageError as problem:
-        return [problem]
-    return []
-
-
 def _in_force(values: ServiceValues) -> tuple[ServiceValues, Mapping[str, Any]]:
     """What is set here, else what `mxr` uses on this host. What `mxr` is told here is not one of its own options."""
     if not values.problems:
@@ -154,7 +146,9 @@ def _in_force(values: ServiceValues) -> tuple[ServiceValues, Mapping[str, Any]]:
     return values, effective(values, os.environ)
 
 
-program.add_command(config_commands(SCHEMA, settings_options, read_values, _contradictions, _in_force))
+program.add_command(
+    config_commands(SCHEMA, settings_options, read_values, lambda values: settings_of(values, os.environ), _in_force)
+)
 
 
 if __name__ == "__main__":

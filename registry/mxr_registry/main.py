@@ -12,7 +12,7 @@ from mxr.configuration.commands import config_commands, print_error
 from mxr.configuration.reading import ServiceValues
 from mxr.display import logs, streams
 from mxr.entry_point import run_program
-from mxr.errors import MxrError, UsageError
+from mxr.errors import MxrError
 from mxr_registry.config.settings import SCHEMA, RegistrySettings, check_served, effective
 from mxr_registry.maintenance.namespace_commands import namespace
 from mxr_registry.maintenance.token_commands import token
@@ -56,12 +56,8 @@ def program(debug: bool) -> None:
         logging.getLogger(library).setLevel(logging.WARNING)
 
 
-def _contradictions(values: ServiceValues) -> list[UsageError]:
-    try:
-        check_served(values, RegistrySettings.of(values, os.environ))
-    except UsageError as problem:
-        return [problem]
-    return []
+def _construct(values: ServiceValues) -> None:
+    check_served(values, RegistrySettings.of(values, os.environ))
 
 
 for command in (
@@ -73,7 +69,7 @@ for command in (
     namespace,
     token,
     config_commands(
-        SCHEMA, settings_options, read_values, _contradictions, lambda values: (values, effective(values, os.environ))
+        SCHEMA, settings_options, read_values, _construct, lambda values: (values, effective(values, os.environ))
     ),
 ):
     program.add_command(command)

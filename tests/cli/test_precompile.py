@@ -39,7 +39,7 @@ from mxr.protocol import jobs as job_protocol
 from mxr.protocol.surveys import RequestStatus
 from mxr.request.builder import PreparedRequest, RequestOptions
 from mxr.request.model import ModelReference
-from mxr_cli.commands import precompile as progress
+from mxr_cli import matrix_progress
 from mxr_cli.main import main
 
 KEY = Key("sha256:" + "0" * 64, "ref", "2.15", (("x", (1, 3)),))
@@ -112,16 +112,16 @@ def test_the_summary_is_a_table_whatever_a_message_holds() -> None:
 def test_the_state_of_a_cell_in_one_line() -> None:
     queued = cell(QUEUED, job=job("queued", estimate=600.0, estimate_from="2 compiles of this model for gfx908"))
     assert (
-        progress.cell_state(queued)
+        matrix_progress.cell_state(queued)
         == "queued as abababababab (about 10 min 00 s, based on 2 compiles of this model for gfx908)"
     )
     running = cell(RUNNING, job=job("running", worker="h/ref", phase="compile", started_at=103.0), updated=1e12)
-    assert progress.cell_state(running).startswith("compile on h/ref, ")
+    assert matrix_progress.cell_state(running).startswith("compile on h/ref, ")
     done = cell(COMPILED, job=job("done", started_at=101.0))
-    assert progress.cell_state(done) == "compiled in 2.0 s"
+    assert matrix_progress.cell_state(done) == "compiled in 2.0 s"
     lost = cell(NO_WORKER, problem=NoWorkerError("none\x1b[2J here"))
-    assert progress.cell_state(lost) == "no worker: none\x1b[2J here"
-    assert progress.totals(MatrixStatus([queued, done])) == "2 cells: 1 compiled, 1 queued"
+    assert matrix_progress.cell_state(lost) == "no worker: none\x1b[2J here"
+    assert matrix_progress.totals(MatrixStatus([queued, done])) == "2 cells: 1 compiled, 1 queued"
 
 
 def test_a_terminal_shows_what_fits(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,7 +130,7 @@ def test_a_terminal_shows_what_fits(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     matrix = MatrixStatus(
         [cell(QUEUED, job=job("queued"))] * 20 + [cell(FAILED, problem=CompileFailedError("\x1b]0;" + "x" * 99))]
     )
-    display = progress.MatrixDisplay(matrix)
+    display = matrix_progress.MatrixDisplay(matrix)
     display.live = True
     display.show(())
     rows = capsys.readouterr().err.removeprefix("\x1b[J").splitlines()
@@ -142,7 +142,7 @@ def test_a_terminal_shows_what_fits(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 def test_a_log_has_a_line_for_each_change(capsys: pytest.CaptureFixture[str]) -> None:
     matrix = MatrixStatus([cell(QUEUED, job=job("queued")), cell(QUEUED, job=job("queued"))])
-    display = progress.MatrixDisplay(matrix)
+    display = matrix_progress.MatrixDisplay(matrix)
     display.show([0, 1])
     matrix.away = "The registry does not answer."
     display.show([])

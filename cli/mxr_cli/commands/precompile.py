@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from mxr.display import streams
 from mxr.display.streams import write_annotation
 from mxr.display.text import counted
 from mxr.errors import InterruptionError, UsageError
-from mxr.plans.matrix_reports import cell_reason
-from mxr.plans.matrix_run import (
-    CANCELLED,
-    COMPILED,
-    FAILED,
-    LATER,
-    MISSING,
-    NO_WORKER,
-    QUEUED,
-    RUNNING,
-    CellStatus,
-    MatrixStatus,
-)
-from mxr.plans.plan import OnMiss
 from mxr_cli.matrix_input import annotate_errors, matrix_options, read_requests
 from mxr_cli.options import PipelineEnvironment, Session, common, pipeline_environment
-from mxr_cli.output import ErrorFormat, echo, format_duration, note, print_error, print_json, transfer_progress
+from mxr_cli.output import ErrorFormat, echo, note, print_error, print_json, transfer_progress
 
 if TYPE_CHECKING:
-    from mxr.plans.matrix_run import CellRequest
+    from mxr.plans.matrix_run import CellRequest, MatrixStatus
+    from mxr.plans.plan import OnMiss
 
 
 ACTIONS = ("fail", "ask", "wait")
@@ -98,6 +81,8 @@ def precompile(  # noqa: PLR0913 - a parameter for each option
         return
     if matrix is None:
         raise UsageError("No matrix is given.", hint="Run mxr precompile MATRIX.yaml.")
+    from mxr.plans.plan import OnMiss
+
     policy, environment = OnMiss.parse(on_miss, ACTIONS, retry=retry), pipeline_environment(env_from, allow_outside)
     deadline = policy.deadline()
     with annotate_errors(environment):
@@ -113,6 +98,7 @@ def precompile(  # noqa: PLR0913 - a parameter for each option
 def _survey(session: Session, requests: tuple[CellRequest, ...], matrix: Path) -> MatrixStatus:
     """Ask the registry for the state of all cells."""
     from mxr.plans.matrix_run import matrix_status
+    from mxr_cli.matrix_progress import totals
 
     status = matrix_status(session.client(), requests, matrix)
     note(f"mxr: {totals(status)}")
@@ -123,6 +109,7 @@ def _compile(session: Session, status: MatrixStatus, policy: OnMiss, deadline: f
     """Submit the missing programs and show their progress. An interrupt does not cancel the jobs."""
     from mxr.plans.matrix_run import follow, queue_missing
     from mxr.workflows import compile as compile_workflow
+    from mxr_cli.matrix_progress import MatrixDisplay
 
     if not policy.compiles:
         return
@@ -175,99 +162,9 @@ def _finish(session: Session, status: MatrixStatus, matrix: Path) -> None:
 
 
 def _print_result(status: MatrixStatus, matrix: Path) -> None:
+    from mxr_cli.matrix_progress import cell_name, cell_state, totals
 
     for cell in status.cells:
         if cell.artifact is None:
             echo(f"{matrix}:{cell.request.cell.line}: {cell_name(cell)}: {cell_state(cell)}")
     echo(totals(status))
-
-
-DISPLAY_ORDER = (FAILED, NO_WORKER, LATER, CANCELLED, RUNNING, QUEUED, MISSING, COMPILED)
-"""Which cells come first when the terminal has too few lines. Cells that needed no compile are only counted."""
-
-UNFINISHED = (MISSING, QUEUED, RUNNING)
-
-
-class MatrixDisplay:
-    """Shows a matrix on standard error while its cells change."""
-
-    def __init__(self, matrix: MatrixStatus) -> None:
-        self.matrix = matrix
-        self.live = sys.stderr.isatty()
-        self._height = 0
-        self._reported: dict[int, tuple[str, str | None]] = {}
-        self._away: str | None = None
-
-    def show(self, changed: Iterable[int]) -> None:
-        """Show the matrix after the cells with these indexes have changed."""
-        self._redraw() if self.live else self._report(changed)
-
-    def close(self) -> None:
-        """Keep the last table on the screen: the next one is drawn below it."""
-        self._height = 0
-
-    def _report(self, changed: Iterable[int]) -> None:
-        if self.matrix.away and self.matrix.away != self._away:
-            note(f"mxr: {self.matrix.away} Retrying.")
-        self._away = self.matrix.away
-        counts = self.matrix.counts()
-        lines: list[CellStatus] = []
-        for index in changed:
-            cell = self.matrix.cells[index]
-            status = (cell.state, cell.job.worker if cell.job and cell.state == RUNNING else None)
-            if self._reported.get(index) != status:
-                self._reported[index] = status
-                lines.append(cell)
-        finished = len(self.matrix.cells) - sum(counts[state] for state in UNFINISHED)
-        finished -= sum(cell.state not in UNFINISHED for cell in lines)
-        for cell in lines:
-            finished += cell.state not in UNFINISHED
-            note(f"mxr: [{finished}/{len(self.matrix.cells)}] {cell_name(cell)}: {cell_state(cell)}")
-
-    def _redraw(self) -> None:
-        columns, lines = shutil.get_terminal_size()
-        cells = [cell for cell in self.matrix.cells if cell.state in DISPLAY_ORDER]
-        cells.sort(key=lambda cell: DISPLAY_ORDER.index(cell.state))
-        # Lines for: "and N more", the totals, a message about the registry, the cursor.
-        available = max(1, lines - 4)
-        rows = [f"{cell_name(cell)}: {cell_state(cell)}" for cell in cells[:available]]
-        hidden = len(cells) - available
-        rows += [f"and {hidden} more"] if hidden > 0 else []
-        rows.append(totals(self.matrix))
-        rows += [f"{self.matrix.away} Retrying."] if self.matrix.away else []
-        streams.update_lines(rows, columns=columns, above=self._height)
-        self._height = len(rows)
-
-
-def cell_name(cell: CellStatus) -> str:
-    """The model, target and variant of a cell."""
-    name = cell.request.cell
-    return f"{name.name} {name.target} {name.variant}"
-
-
-def cell_state(cell: CellStatus) -> str:
-    """The state of a cell, with the time that it took and the estimate."""
-    job = cell.job
-    took = cell.running()
-    if cell.state == RUNNING and job is not None:
-        return f"{job.phase or 'compiling'} on {job.worker}, {format_duration(took or 0)} ({_estimate(cell)})"
-    if cell.state == QUEUED and job is not None:
-        attempt = f", attempt {job.attempts + 1}" if job.attempts else ""
-        return f"queued as {job.id[:12]}{attempt} ({_estimate(cell)})"
-    if cell.state == COMPILED:
-        return "compiled" + (f" in {format_duration(took)}" if took is not None else "")
-    reason = cell_reason(cell)
-    return f"{cell.state}: {reason}" if cell.problem else f"{cell.state} {reason}".rstrip()
-
-
-def _estimate(cell: CellStatus) -> str:
-    job = cell.job
-    if job is None or job.estimate is None:
-        return "no estimate"
-    return f"about {format_duration(job.estimate)}, based on {job.estimate_from}"
-
-
-def totals(matrix: MatrixStatus) -> str:
-    """The number of cells in each state, in one line."""
-    counts = ", ".join(f"{count} {state}" for state, count in matrix.counts().items() if count)
-    return f"{counted(len(matrix.cells), 'cell')}: {counts}"

@@ -33,6 +33,7 @@ from mxr.errors import InvalidReplyError, Json, MxrError
 from mxr.util import codec, disk
 from mxr.util.hashing import StatMemo, sha256_memoised
 
+from . import usage_log
 from .folder import CacheFolder
 from .partition import CONFIRMABLE, REMOVED, Answer, CachedAnswer, CachedArtifact, CachePolicy, CacheState, Partition
 
@@ -369,17 +370,11 @@ class Cache:
     def log_use(self, identity: str) -> None:
         """Log a use that no resolve counted."""
         if self.partition is not None:
-            from . import usage_log
-
             usage_log.log_use(self.partition, identity)
 
     def report_uses(self, client: Client) -> None:
         """Report the logged uses to the registry, if there are any."""
-        if self.partition is not None and any(
-            each.startswith("uses") for each in self.folder.names(self.partition.name)
-        ):
-            from . import usage_log
-
+        if self.partition is not None:
             usage_log.report_uses(self.partition, client)
 
     # --- models ---

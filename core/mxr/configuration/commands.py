@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,13 +51,14 @@ def config_commands(
     schema: ServiceSchema,
     options: Callable[[Any], Any],
     read: Callable[..., ServiceValues],
-    contradictions: Callable[[ServiceValues], Sequence[UsageError]],
+    construct: Callable[[ServiceValues], object],
     in_force: Callable[[ServiceValues], tuple[ServiceValues, Mapping[str, Any]]],
 ) -> click.Group:
     """Return the commands `config` of a service.
 
-    `options`: adds the options of the settings. `read`: takes these options, and returns all values. `contradictions`:
-    what is wrong with values that are each valid. `in_force`: the values to show, and those that apply without one.
+    `options`: adds the options of the settings. `read`: takes these options, and returns all values. `construct`:
+    makes the settings; raises `UsageError` for values that are each valid and contradict each other. `in_force`: the
+    values to show, and those that apply without one.
     """
 
     @click.group()
@@ -69,7 +70,7 @@ def config_commands(
     def check(**given: Any) -> None:
         """Check file, environment and options, and name everything that is wrong. Connects to nothing."""
         values = read(**given)
-        _check(values, contradictions)
+        _check(values, construct)
 
     @config.command()
     @options
@@ -89,14 +90,14 @@ def config_commands(
     return config
 
 
-def _check(values: ServiceValues, contradictions: Callable[[ServiceValues], Sequence[UsageError]]) -> None:
+def _check(values: ServiceValues, construct: Callable[[ServiceValues], object]) -> None:
     for line in values.notes:
         write_line(f"{values.schema.program}: {line}", err=True)
-    problems = values.problems or contradictions(values)
-    for problem in problems[:-1]:
+    for problem in values.problems[:-1]:
         print_error(values.schema, problem)
-    if problems:
-        raise problems[-1]
+    if values.problems:
+        raise values.problems[-1]
+    construct(values)
     write_line(f"The configuration is valid{f' ({values.file})' if values.file else ''}.")
 
 

@@ -54,7 +54,7 @@ def lay_out(delivery: Delivery) -> Layout:
     return Layout((LayoutFile(name, delivery.program),), name, settings, _dotted(delivery.stem))
 
 
-def fit_repository(key: Key) -> None:
+def check_repository_key(key: Key) -> None:
     """Raise `UsageError` like `fit`, and for dynamic dims or a batch other than 64."""
     check_key(key)
     refuse_dynamic(key, "An amdinfer model repository")
@@ -71,7 +71,7 @@ def lay_out_repository(delivery: Delivery) -> Layout:
     `id` is required: without it the server loads an arbitrary file of `1/`. Source: Xilinx/inference-server,
     src/amdinfer/core/model_config.cpp and model_repository.cpp.
     """
-    fit_repository(delivery.key)
+    check_repository_key(delivery.key)
     need_outputs(delivery, "amdinfer's config.toml")
     stem = delivery.stem
     config = f"{stem}/config.toml"
@@ -120,7 +120,7 @@ AMDINFER = Consumer(
     fast_math=True,
     name_file=name_file,
     source=SOURCE,
-    fit=check_key,
+    check_key=check_key,
     lay_out=lay_out,
     tree="<stem>_b<batch>.mxr",
 )
@@ -132,7 +132,7 @@ AMDINFER_REPO = Consumer(
     fast_math=True,
     name_file=None,
     source=SOURCE + "; src/amdinfer/core/model_repository.cpp",
-    fit=fit_repository,
+    check_key=check_repository_key,
     lay_out=lay_out_repository,
     needs_model=True,
     tree="<stem>/1/<stem>_b64.mxr, <stem>/config.toml",

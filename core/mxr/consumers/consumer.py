@@ -21,10 +21,10 @@ class Consumer:
     `name_file(stem, key)` is the name of the plain file that it reads when `-o` is a folder; None if it does not read
     plain files. `lay_out` computes the layout if one plain file is not enough, else None.
 
-    `fit` raises `UsageError` for a key that it cannot use, before anything is downloaded. `tell(path, key)` are the
-    settings for one plain file. `needs_model`: the layout needs facts that only the ONNX file has. `tree` shows the
-    layout in one line. `batch`: the only batch size that it can load, None if it loads any. `records`:
-    artifacts can be files that it wrote itself, which only a request that leaves nothing open finds.
+    `check_key` raises `UsageError` for a key that it cannot use, before anything is downloaded. `tell(path, key)` are
+    the settings for one plain file. `needs_model`: the layout needs facts that only the ONNX file has. `tree` shows the
+    layout in one line. `batch`: the only batch size that it can load, None if it loads any. `records`: artifacts can be
+    files that it wrote itself, which only a request that leaves nothing open finds.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Consumer:
     fast_math: bool
     name_file: Callable[[str, Key], str] | None
     source: str
-    fit: Callable[[Key], None] | None = None
+    check_key: Callable[[Key], None] | None = None
     lay_out: Callable[[Delivery], Layout] | None = None
     tell: Callable[[Path, Key], tuple[str, ...]] | None = None
     needs_model: bool = False
@@ -56,8 +56,8 @@ class Consumer:
 
     def check(self, stem: str, key: Key) -> None:
         """Raise `UsageError` if the consumer cannot use this key."""
-        if self.fit is not None:
-            self.fit(key)
+        if self.check_key is not None:
+            self.check_key(key)
         if self.lay_out is None:
             self.file_name(stem, key)
 

@@ -91,10 +91,8 @@ def _differences(existing: Row, checked: CheckedPublication) -> list[Difference]
 
 
 def _refusal(existing: Row, checked: CheckedPublication, differences: list[Difference]) -> MxrError | None:
-    id, context = (
-        existing.id[:12],
-        {"id": existing.id, "differences": [difference.to_json() for difference in differences]},
-    )
+    id, rows = existing.id[:12], [difference.to_json() for difference in differences]
+    context = {"id": existing.id, "differences": rows}
     listed = f": {'; '.join(map(str, differences[:3]))}" if differences else ""
     if existing.origin == matching.BUILT:
         return ConflictError(

@@ -239,7 +239,7 @@ def _not_found(session: Session, namespace: str, id: str) -> NotFoundError:
 
 def file_of(row: Row, name: str) -> File:
     """Return one file of the artifact in a row. Raises `NotFoundError`."""
-    files = decode(Manifest, json.loads(row.manifest_json)).files
+    files = decode(Manifest, json.loads(row.manifest_json), "manifest").files
     for file in files:
         if file.name == name:
             return file

@@ -143,7 +143,7 @@ def _lost_blobs(db: Database, store: Store, namespace: str, id: str) -> bool:
         if not catalog.has_artifact(session, namespace, id):
             return False
         row = catalog.find_artifact(session, namespace, id)
-    needed = list(decode(Manifest, json.loads(row.manifest_json)).blobs())
+    needed = list(decode(Manifest, json.loads(row.manifest_json), "manifest").blobs())
     stored = store.stats(blob.sha256 for blob in needed)
     return any(stored.get(blob.sha256) != blob.size for blob in needed)
 

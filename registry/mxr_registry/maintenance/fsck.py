@@ -229,7 +229,7 @@ def _broken_references(session: Session) -> Iterator[tuple[str, str, str]]:
 
 def _manifest_errors(manifest_json: str, bound: set[str], artifact: Row | None = None) -> Iterator[str]:
     try:
-        manifest = decode(Manifest, json.loads(manifest_json))
+        manifest = decode(Manifest, json.loads(manifest_json), "manifest")
     except (MxrError, ValueError) as problem:
         yield f"its manifest cannot be read: {problem}"
         return

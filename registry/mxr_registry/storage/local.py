@@ -35,13 +35,12 @@ from mxr.util.hashing import FileStamp, read_chunks, sha256_chunks
 from .store import (
     STALE,
     Chunk,
-    ChunkSize,
     FileDigests,
     Reader,
+    SequentialReader,
     StoredItem,
     Upload,
     damaged_blob,
-    full_chunk,
     no_such_blob,
 )
 
@@ -257,28 +256,16 @@ class LocalUpload(Upload):
                 Path(self._temporary).unlink()
 
 
-class LocalReader:
+class LocalReader(SequentialReader):
     """Chunks of an open file, read with `pread`."""
 
     def __init__(self, descriptor: int, offset: int, length: int | None) -> None:
+        super().__init__(offset, length)
         self.descriptor = descriptor
-        self.chunk: ChunkSize = full_chunk
-        self._at = offset
-        self._left = length
 
-    def __iter__(self) -> Iterator[bytes]:
-        return self
-
-    def __next__(self) -> bytes:
-        wanted = self.chunk() if self._left is None else min(self.chunk(), self._left)
-        data = os.pread(self.descriptor, wanted, self._at) if wanted and self.descriptor >= 0 else b""
-        if not data:
-            self.close()
-            raise StopIteration
-        self._at += len(data)
-        if self._left is not None:
-            self._left -= len(data)
-        return data
+    def _read(self) -> bytes:
+        size = self.chunk() if self._left is None else min(self.chunk(), self._left)
+        return os.pread(self.descriptor, size, self._at) if size and self.descriptor >= 0 else b""
 
     def close(self) -> None:
         """Close the file."""

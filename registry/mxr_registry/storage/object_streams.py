@@ -17,7 +17,14 @@ from hashlib import sha256 as new_sha256
 
 from mxr.errors import MxrError, TemporaryError
 from mxr_registry.storage.s3 import Bucket, ObjectBody, ObjectVersion
-from mxr_registry.storage.store import Chunk, ChunkSize, Upload, damaged_blob, full_chunk, no_such_blob
+from mxr_registry.storage.store import (
+    Chunk,
+    ChunkSize,
+    SequentialReader,
+    Upload,
+    damaged_blob,
+    no_such_blob,
+)
 
 HEAD = 256 << 10
 """First bytes of a blob that `stored` gets."""
@@ -129,16 +136,15 @@ RESUMES = 3
 """How often one reader requests the rest of an interrupted body."""
 
 
-class ObjectReader:
+class ObjectReader(SequentialReader):
     """Chunks of an object from `offset`: `length` bytes, or all of the rest. The constructor raises `NoSuchBlobError`.
 
     `version` identifies the content that is read. It is None if there was nothing to read.
     """
 
     def __init__(self, bucket: Bucket, key: str, sha256: str, offset: int, length: int | None) -> None:
+        super().__init__(offset, length)
         self._bucket, self._key, self._sha256 = bucket, key, sha256
-        self._at, self._left = offset, length
-        self.chunk: ChunkSize = full_chunk
         self._resumes = RESUMES
         self.version: ObjectVersion | None = None
         self._body = self._request()
@@ -156,19 +162,6 @@ class ObjectReader:
             raise TemporaryError(f"Blob {self._sha256} was replaced while it was read.")
         self.version = body.version
         return body
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self
-
-    def __next__(self) -> bytes:
-        data = self._read()
-        if not data:
-            self.close()
-            raise StopIteration
-        self._at += len(data)
-        if self._left is not None:
-            self._left -= len(data)
-        return data
 
     def _read(self) -> bytes:
         while self._body is not None:

@@ -151,6 +151,35 @@ class Reader(Protocol):
         """Release the file or the connection."""
 
 
+class SequentialReader(ABC):
+    """A reader from a position: `left` bytes, or all of the rest."""
+
+    def __init__(self, at: int, left: int | None) -> None:
+        self.chunk: ChunkSize = full_chunk
+        self._at, self._left = at, left
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        data = self._read()
+        if not data:
+            self.close()
+            raise StopIteration
+        self._at += len(data)
+        if self._left is not None:
+            self._left -= len(data)
+        return data
+
+    @abstractmethod
+    def _read(self) -> bytes:
+        """Return the next chunk, empty at the end."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the file or the connection."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoredItem:
     """One item in a store. `sha256` is None for the remains of an interrupted upload."""

@@ -144,8 +144,8 @@ def submit_jobs(data: Path, folder: Path, count: int) -> list[str]:
     model, ids = register_model(db, file), []
     for number in range(count):
         key = Key(model, "ref", "2.16", (("x", (1 + number, 3)),))
-        text = submission.submit(db, store, JobRules(), CALLER, job_protocol.CompileRequest(key))
-        ids.append(str(json.loads(text)["id"]))
+        job = submission.submit(db, store, JobRules(), CALLER, job_protocol.CompileRequest(key))
+        ids.append(str(job["id"]))
     db.close()
     return ids
 

@@ -85,16 +85,16 @@ def claims(folder: Path, jobs: int, kinds: int, count: int) -> dict[str, float]:
     rules, ids = JobRules(), []
     with db.writing() as session:
         for kind in range(kinds):
-            said = workers.register_worker(
+            said, _ = workers.register_worker(
                 session, rules, "default", "bench", job_protocol.RegisterWorker(f"w{kind}", can_of(kind))
             )
-            ids.append(said.name)
+            ids.append(said["id"])
         can = can_of(0).__class__((HostTarget("gfx900"),), HostToolchain("7.2.1", "2.15.0"))
-        idle = workers.register_worker(
+        worker, _ = workers.register_worker(
             session, rules, "default", "bench", job_protocol.RegisterWorker("idle", can)
-        ).name
+        )
     found = timed(count, lambda n: take(db, rules, ids[n % kinds], True))
-    none = timed(count, lambda _: take(db, rules, idle, False))
+    none = timed(count, lambda _: take(db, rules, worker["id"], False))
     db.close()
     return {f"claim_{name}": value for name, value in found.items()} | {
         f"empty_claim_{name}": value for name, value in none.items()

@@ -21,7 +21,7 @@ from mxr.artifact.model_files import ModelFiles
 from mxr.protocol.artifacts import Publish, RegisterModel
 from mxr_registry.access.scopes import Caller
 from mxr_registry.artifacts import blobs, models, publication
-from mxr_registry.artifacts.checked_publication import CheckedPublication, PublicationSource
+from mxr_registry.artifacts.amendment import CheckedPublication, PublicationSource
 from mxr_registry.database.session import Database
 from mxr_registry.storage.local import LocalStore
 from mxr_registry.storage.store import Store

@@ -26,7 +26,7 @@ from mxr_registry.server.middleware import BodyMemory, CountedApp, IdentifiedApp
 
 from . import metrics, request_id
 from .artifacts import inspection
-from .openapi.document import openapi_document
+from .openapi import openapi_document
 from .routes import (
     api_page,
     artifacts,
@@ -53,10 +53,10 @@ log = logging.getLogger("mxr_registry")
 
 # What fleets call most comes first, and fixed paths come before those with an id in their place.
 MODULES = (
-    *(health, resolve, artifacts, locks, uses, blobs, models, pipelines, jobs, job_logs, workers, queue),
+    *(resolve, health, artifacts, locks, uses, blobs, models, pipelines, jobs, job_logs, workers, queue),
     *(tokens, api_page),
 )
-ROUTERS = (resolve.direct_router, *(module.router for module in MODULES))
+ROUTERS = tuple(module.router for module in MODULES)
 
 
 def create_app(settings: RegistrySettings) -> FastAPI:

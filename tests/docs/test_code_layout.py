@@ -31,9 +31,9 @@ def test_no_module_hides_a_public_function() -> None:
     assert not children & (functions | {"lock", "explain", "precompile"})
 
 
-def test_util_has_four_modules() -> None:
+def test_util_has_five_modules() -> None:
     names = {path.stem for path in (ROOT / "core" / "mxr" / "util").glob("*.py")} - {"__init__"}
-    assert names == {"codec", "frozen", "disk", "hashing"}
+    assert names == {"codec", "doc", "frozen", "disk", "hashing"}
 
 
 def test_class_names_are_unique() -> None:

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from registry.registry_client import REF, RegistryUnderTest, gpu_capabilities, gpu_key, marked, ref_key
 
 from mxr.client.registry import Client
-from mxr.errors import MxrError, UsageError
+from mxr.errors import Json, MxrError, UsageError
 from mxr.settings import Settings
 from mxr_registry.artifacts import catalog, locks, misses, models, usage
 from mxr_registry.config.job_rules import JobRules
@@ -42,28 +42,27 @@ def filled(server: RegistryUnderTest) -> RegistryUnderTest:
     return server
 
 
-def listed_artifacts(session: Session, after: str | None) -> str:
+def listed_artifacts(session: Session, after: str | None) -> Json:
     return catalog.list_artifacts(session, NAMESPACE, catalog.ArtifactFilters(after=after))
 
 
-def listed_jobs(session: Session, after: str | None) -> str:
+def listed_jobs(session: Session, after: str | None) -> Json:
     return tracking.list_jobs(session, NAMESPACE, tracking.JobFilters(after=after))
 
 
-def listed_models(session: Session, after: str | None) -> str:
+def listed_models(session: Session, after: str | None) -> Json:
     return models.list_models(session, NAMESPACE, None, after)
 
 
-def listed_workers(session: Session, after: str | None) -> str:
+def listed_workers(session: Session, after: str | None) -> Json:
     return workers.list_workers(session, JobRules(), NAMESPACE, after)
 
 
-def listed_uses(session: Session, after: str | None) -> str:
-    query = {} if after is None else {"after": after}
-    return usage.list_usage(session, NAMESPACE, usage.UsageFilters.read(query))
+def listed_uses(session: Session, after: str | None) -> Json:
+    return usage.list_usage(session, NAMESPACE, usage.UsageFilters(after=after))
 
 
-LISTS: dict[str, Callable[[Session, str | None], str]] = {
+LISTS: dict[str, Callable[[Session, str | None], Json]] = {
     "artifacts": listed_artifacts,
     "jobs": listed_jobs,
     "models": listed_models,
@@ -85,7 +84,7 @@ def test_a_page_ends_at_its_size_and_the_pages_have_each_row_once(
         after: str | None = None
         for _ in range(2 * COUNT):
             with db.reading() as session:
-                page = json.loads(LISTS[name](session, after))
+                page = LISTS[name](session, after)
             yield page["items"]
             after = page["next"]
             if after is None:

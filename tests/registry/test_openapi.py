@@ -18,8 +18,6 @@ from mxr.artifact.key import Key
 from mxr.errors import UsageError
 from mxr.protocol import jobs as job_protocol
 from mxr.util import codec
-from mxr_registry.openapi.fields import FACTS
-from mxr_registry.routes.resolve import DirectRoute
 from mxr_registry.routes.scoped import REFUSAL, ScopedRoute
 
 OPERATIONS = {found["operationId"]: (method, found) for method, _, found in operations()}
@@ -64,7 +62,7 @@ def test_every_route_is_in_the_document() -> None:
 
 def test_no_request_builds_a_route() -> None:
     """FastAPI builds those of an included router when the first request comes, which then takes ten times as long."""
-    assert {type(route) for route in application().routes} <= {Route, APIRoute, ScopedRoute, DirectRoute}
+    assert {type(route) for route in application().routes} <= {Route, APIRoute, ScopedRoute}
 
 
 @pytest.mark.parametrize("path", sorted(document()["paths"]))
@@ -109,15 +107,6 @@ def test_every_field_is_described(name: str) -> None:
         assert found["description"].endswith((".", ")")), field
         for example in found.get("examples", ()):
             assert not faults(found, example), field
-
-
-def test_no_fact_is_about_a_field_that_there_is_not() -> None:
-    fields = {field for found in SCHEMAS.values() for field in found.get("properties", ())}
-    owned = {f"{name}.{field}" for name, found in SCHEMAS.items() for field in found.get("properties", ())}
-    assert set(FACTS) <= fields | owned
-    for field in set(FACTS) & fields:
-        users = {name for name, found in SCHEMAS.items() if field in found.get("properties", ())}
-        assert not all(f"{name}.{field}" in FACTS for name in users), f"{field}: each message has its own"
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))

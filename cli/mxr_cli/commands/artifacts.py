@@ -12,20 +12,20 @@ from mxr.artifact.compile_support import uncalibrated_warnings
 from mxr.artifact.key import value_text as format_value
 from mxr.artifact.target import FEATURES, GfxArch
 from mxr.errors import UsageError
-from mxr.protocol.artifacts import Artifact, message_document
+from mxr.protocol.artifacts import ListedArtifact, message_document
 from mxr_cli.options import FOLLOW_LINKS, Session, common
 from mxr_cli.output import confirm, echo, format_size, format_time, key_cells, note, print_json, print_table
 from mxr_cli.rows import model_cells, model_filter
 
 
-def artifact_row(artifact: Artifact) -> dict[str, Any]:
+def artifact_row(artifact: ListedArtifact) -> dict[str, Any]:
     """The JSON object of an artifact in a list: without its manifest and description, which can be large."""
     row = message_document(artifact)
     del row["manifest"], row["description"]
     return row
 
 
-def artifact_cells(artifact: Artifact) -> tuple[str, ...]:
+def artifact_cells(artifact: ListedArtifact) -> tuple[str, ...]:
     """The table cells of an artifact: id, target, toolchain, inputs, precision, origin, size, time of publication."""
     key, attributes = artifact.key, artifact.attributes
     target = str(GfxArch.of(key.arch, attributes)) if key.kind == "gpu" else key.kind
@@ -68,7 +68,7 @@ def ls(
     # The registry filters by base architecture only; features such as xnack are filtered here.
     arch = GfxArch.parse(filters["arch"]) if filters["arch"] else None
     filters["arch"] = arch.base if arch else None
-    found: list[Artifact] = []
+    found: list[ListedArtifact] = []
     after: Any = None
     while len(found) < limit:
         page = client.artifacts(input=input_, limit=min(limit - len(found), 1000), after=after, **filters)
@@ -89,7 +89,7 @@ def ls(
         note(f"mxr: there are more artifacts; use --limit {limit * 10} to list them")
 
 
-def _serves(artifact: Artifact, arch: GfxArch) -> bool:
+def _serves(artifact: ListedArtifact, arch: GfxArch) -> bool:
     """Whether an artifact serves the features that `arch` states."""
     return all(
         getattr(arch, name) is None or getattr(artifact.attributes, name) in ("any", getattr(arch, name))

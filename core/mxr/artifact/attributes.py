@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, field, replace
-from functools import lru_cache
-from typing import Any
+from functools import cached_property
+from typing import Annotated, Any
 
 from mxr.errors import UsageError
 from mxr.facts import ALLOWANCES as ALLOWANCES
-from mxr.facts import FACTS, stated
+from mxr.facts import BY_NAME, FACTS, stated
 from mxr.util.codec import refuse
+from mxr.util.doc import Doc
 from mxr.util.frozen import dataclass
 
-from . import limits, target
+from . import field_docs, limits, target
 from .key import Key, other_releases
 
 PATCH = r"\.[0-9A-Za-z.+~-]{1,60}"
@@ -34,17 +35,19 @@ class Attributes:
     compiled under HSA_OVERRIDE_GFX_VERSION.
     """
 
-    sramecc: str = "any"
-    xnack: str = "any"
-    num_cu: int | None = None
-    chiplets: int | None = None
-    rocm_patch: str | None = None
-    migraphx_patch: str | None = None
-    build: str | None = None
-    tuning: str = "default"
-    libraries: tuple[str, ...] = ()
-    latency_ms: float | None = None
-    real_arch: str | None = None
+    sramecc: Annotated[str, field_docs.NEEDED_SRAMECC] = "any"
+    xnack: Annotated[str, field_docs.NEEDED_XNACK] = "any"
+    num_cu: Annotated[int | None, field_docs.NUM_CU] = None
+    chiplets: Annotated[int | None, field_docs.CHIPLETS] = None
+    rocm_patch: Annotated[str | None, field_docs.ROCM_PATCH] = None
+    migraphx_patch: Annotated[str | None, field_docs.MIGRAPHX_PATCH] = None
+    build: Annotated[str | None, field_docs.BUILD] = None
+    tuning: Annotated[str, field_docs.TUNING] = "default"
+    libraries: Annotated[tuple[str, ...], Doc("The libraries that the program calls.", items={"enum": LIBRARIES})] = ()
+    latency_ms: Annotated[
+        float | None, Doc("One run of the program on the host that compiled it. In milliseconds.")
+    ] = None
+    real_arch: Annotated[str | None, field_docs.REAL_ARCH] = None
 
     def __post_init__(self) -> None:
         for name in target.FEATURES:
@@ -91,17 +94,17 @@ class Constraints:
     `exact`: refuse every relaxation and assumption. `allow`: any of cu, patch, rocm, cross, eager, spoof and shape.
     """
 
-    sramecc: str | None = None
-    xnack: str | None = None
-    num_cu: int | None = None
-    chiplets: int | None = None
-    rocm_patch: str | None = None
-    migraphx_patch: str | None = None
-    build: str | None = None
-    tuning: str | None = None
-    exact: bool = False
-    allow: tuple[str, ...] = ()
-    real_arch: str | None = None
+    sramecc: Annotated[str | None, field_docs.SRAMECC] = None
+    xnack: Annotated[str | None, field_docs.XNACK] = None
+    num_cu: Annotated[int | None, field_docs.NUM_CU] = None
+    chiplets: Annotated[int | None, field_docs.CHIPLETS] = None
+    rocm_patch: Annotated[str | None, field_docs.ROCM_PATCH] = None
+    migraphx_patch: Annotated[str | None, field_docs.MIGRAPHX_PATCH] = None
+    build: Annotated[str | None, field_docs.BUILD] = None
+    tuning: Annotated[str | None, field_docs.TUNING] = None
+    exact: Annotated[bool, Doc(BY_NAME["exact"].about)] = False
+    allow: Annotated[tuple[str, ...], field_docs.ALLOW] = ()
+    real_arch: Annotated[str | None, field_docs.REAL_ARCH] = None
 
     def __post_init__(self) -> None:
         for name in target.FEATURES:
@@ -159,8 +162,10 @@ class RelatedKey:
 class Request:
     """A key and constraints on the attributes. Constraints that do not apply to a `ref` key are dropped."""
 
-    key: Key
-    constraints: Constraints = field(default_factory=Constraints)
+    key: Annotated[Key, Doc("The facts that must match exactly.")]
+    constraints: Annotated[Constraints, Doc("What the attributes of the artifact must be.")] = field(
+        default_factory=Constraints
+    )
 
     def __post_init__(self) -> None:
         constraints = self.constraints
@@ -176,10 +181,14 @@ class Request:
             if getattr(constraints, name) is not None and not target.capable(self.key.arch or "", name):
                 raise UsageError(f"{self.key.arch} has no {name} setting.", hint=f"Omit {name}.")
 
-    @property
+    @cached_property
     def related(self) -> Mapping[str, RelatedKey]:
         """The keys whose programs can serve, by digest: its own first."""
-        return _related(self.key, other_rocm=self.constraints.other_rocm)
+        keys = [each for each in (self.key, self.key.generic()) if each is not None]
+        if self.constraints.other_rocm:
+            releases = other_releases(self.key.vendor, self.key.rocm)
+            keys += [replace(key, rocm=rocm) for key in keys for rocm in releases]
+        return {key.digest: RelatedKey(self.key, key) for key in keys}
 
     def to_json(self) -> dict[str, Any]:
         """Return `{"key": {...}, "constraints": {...}}` with all fields, `real_arch` only if it is set."""
@@ -198,14 +207,6 @@ def option_values(key: Key, wanted: Any) -> dict[str, Any]:
         "inputs": {name: target.show_dims(shape) for name, shape in key.inputs},
     }
     return {fact.name: known[fact.name] for fact in FACTS if known.get(fact.name) is not None}
-
-
-@lru_cache(maxsize=16)
-def _related(asked: Key, *, other_rocm: bool) -> Mapping[str, RelatedKey]:
-    keys = [each for each in (asked, asked.generic()) if each is not None]
-    if other_rocm:
-        keys += [replace(key, rocm=rocm) for key in keys for rocm in other_releases(asked.vendor, asked.rocm)]
-    return {key.digest: RelatedKey(asked, key) for key in keys}
 
 
 def _without_none(document: dict[str, Any]) -> dict[str, Any]:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any
+from typing import Annotated, Any
 
 from mxr.errors import UsageError
+from mxr.util.doc import Doc
 from mxr.util.frozen import dataclass
 
+from . import field_docs
 from .attributes import HARDWARE, Constraints, RelatedKey, Request
-from .key import Key
+from .key import SHA256, Key
 from .matching import BUILT, Candidate, allows, apply_rules, choose_candidate
 from .partial import PartialRequest
 from .target import dim_to_json
@@ -34,13 +36,13 @@ class Choice:
     `id`: the artifact that a resolve would choose. `consumer`: whose flags the key has, if that is known.
     """
 
-    key: Key
-    sramecc: str | None = None
-    xnack: str | None = None
-    num_cu: int | None = None
-    chiplets: int | None = None
-    id: str = ""
-    consumer: str | None = None
+    key: Annotated[Key, Doc("The facts that must match exactly.")]
+    sramecc: Annotated[str | None, field_docs.SRAMECC] = None
+    xnack: Annotated[str | None, field_docs.XNACK] = None
+    num_cu: Annotated[int | None, field_docs.NUM_CU] = None
+    chiplets: Annotated[int | None, field_docs.CHIPLETS] = None
+    id: Annotated[str, Doc("The artifact that a resolve would choose.", pattern=SHA256, examples=[field_docs.SHA])] = ""
+    consumer: Annotated[str | None, Doc("The program that runs the model, such as `ort` or `triton`.")] = None
 
     def request(self, partial: PartialRequest) -> Request:
         """Return the complete request."""
@@ -56,10 +58,12 @@ class Candidates:
     `varies`: the facts in which they differ, each with its number of values.
     """
 
-    candidates: tuple[Choice, ...]
-    total: int
-    more: bool = False
-    varies: Mapping[str, int] = field(default_factory=dict)
+    candidates: Annotated[tuple[Choice, ...], Doc("The ways, at most 50.")]
+    total: Annotated[int, Doc("How many there are; the reply has the first 50.", minimum=0)]
+    more: Annotated[bool, Doc("There are programs that were not even read.")] = False
+    varies: Annotated[Mapping[str, int], Doc("The facts in which the ways differ, each with its number of values.")] = (
+        field(default_factory=dict)
+    )
 
 
 def choices(partial: PartialRequest, programs: Iterable[tuple[Key, Candidate]], *, serve: str) -> list[Choice]:

@@ -10,15 +10,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 
 import mxr.facts as facts
 from mxr.errors import UsageError
 from mxr.facts import stated
-from mxr.util.codec import JsonForm, canonical, encode_fields, fields, refuse, text
+from mxr.util.codec import JsonForm, canonical, encode_fields, fields, refuse, schema_of_form, text
+from mxr.util.doc import Doc
 from mxr.util.frozen import dataclass
 
-from . import limits, target
+from . import field_docs, limits, target
 from .compile_settings import check_env, check_options
 from .target import BASE_ARCH, FAMILY_OF, GENERIC_ARCH, KINDS, VENDORS, DynamicDim, Inputs
 
@@ -31,8 +32,12 @@ MODEL = re.compile(r"sha256:[0-9a-f]{64}")
 MODEL_SHORT = re.compile(r"sha256:[0-9a-f]{12,64}")
 """A prefix of an identity that command lines accept."""
 
+MODEL_DOC = Doc("The identity of the model.", pattern=MODEL, examples=[f"sha256:{field_docs.SHA}"])
+
 SHA256 = re.compile(r"[0-9a-f]{64}")
 FORM = re.compile(r"whole|ort:[0-9A-Za-z._:=+,-]{1,200}")
+FORM_DOC = Doc("`whole` for one program, or the form of a set recorded by ONNX Runtime.", pattern=FORM)
+CALIBRATION_DOC = Doc("The sha256 of the calibration data; for int8 and fp8.", pattern=SHA256)
 
 OPEN = tuple(fact.name for fact in facts.FACTS if fact.place == facts.KEY and fact.has(facts.OPEN, facts.HARDWARE))
 """Facts of a key that a request can leave open, with the dims of inputs; a lock also decides the target."""
@@ -103,22 +108,23 @@ class Key:
         )
     }
     json_needed = ("offload_copy", "fast_math")
+    __get_pydantic_core_schema__ = classmethod(schema_of_form)
 
-    model: str
-    kind: str
-    migraphx: str
-    inputs: Inputs
-    vendor: str | None = None
-    arch: str | None = None
-    rocm: str | None = None
-    form: str = "whole"
-    precision: tuple[str, ...] = ()
-    calibration: str | None = None
-    offload_copy: bool = True
-    fast_math: bool = True
-    env: tuple[tuple[str, str], ...] = ()
-    options: tuple[tuple[str, str], ...] = ()
-    v: int = KEY_VERSION
+    model: Annotated[str, MODEL_DOC]
+    kind: Annotated[str, field_docs.KIND]
+    migraphx: Annotated[str, field_docs.MIGRAPHX]
+    inputs: Annotated[Inputs, field_docs.INPUTS]
+    vendor: Annotated[str | None, field_docs.VENDOR] = None
+    arch: Annotated[str | None, field_docs.ARCH] = None
+    rocm: Annotated[str | None, field_docs.ROCM] = None
+    form: Annotated[str, FORM_DOC] = "whole"
+    precision: Annotated[tuple[str, ...], field_docs.PRECISION] = ()
+    calibration: Annotated[str | None, CALIBRATION_DOC] = None
+    offload_copy: Annotated[bool, field_docs.OFFLOAD_COPY] = True
+    fast_math: Annotated[bool, field_docs.FAST_MATH] = True
+    env: Annotated[tuple[tuple[str, str], ...], field_docs.ENV] = ()
+    options: Annotated[tuple[tuple[str, str], ...], field_docs.OPTIONS] = ()
+    v: Annotated[int, Doc("The version of the form.", minimum=KEY_VERSION, maximum=KEY_VERSION)] = KEY_VERSION
 
     def __post_init__(self) -> None:
         if self.v != KEY_VERSION:

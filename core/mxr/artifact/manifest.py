@@ -7,14 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from mxr.errors import UsageError
 from mxr.util import disk
 from mxr.util.codec import HUGE, JsonForm, canonical, refuse, text
+from mxr.util.doc import Doc
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import hash_chunks, read_chunks, sha256_hex
 
+from . import field_docs
 from .limits import BYTES_PER_BLOB, FREE_BLOBS, MAX_BLOBS, MAX_FILES, MAX_NAME_LENGTH
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -25,8 +27,8 @@ EMPTY = sha256(b"").hexdigest()
 class Blob:
     """Immutable bytes, identified by their sha256. `size` in bytes, at least 1."""
 
-    sha256: str
-    size: int
+    sha256: Annotated[str, Doc("The sha256 of the bytes in lower-case hex.", pattern=SHA256, examples=[field_docs.SHA])]
+    size: Annotated[int, Doc("The size in bytes.", minimum=1, examples=[102400])]
 
     def __post_init__(self) -> None:
         _check_bytes(self.sha256, self.size)
@@ -47,10 +49,18 @@ def next_chain(chain: str, sha256: str) -> str:
 class File:
     """One file: its relative name, size in bytes, sha256, and its blobs in order."""
 
-    name: str
-    size: int
-    sha256: str
-    blobs: tuple[Blob, ...]
+    name: Annotated[
+        str,
+        Doc(
+            "The name of the file: a relative path.",
+            minLength=1,
+            maxLength=MAX_NAME_LENGTH,
+            examples=["model.mxr"],
+        ),
+    ]
+    size: Annotated[int, Doc("The size in bytes.", minimum=0, examples=[102400])]
+    sha256: Annotated[str, Doc("The sha256 of the bytes in lower-case hex.", pattern=SHA256, examples=[field_docs.SHA])]
+    blobs: Annotated[tuple[Blob, ...], Doc("The blobs, in their order in the file.")]
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -135,8 +145,8 @@ def _resized(path: Path) -> UsageError:
 class Manifest:
     """The files of an artifact or of a model, sorted by name, and the blobs that each file is the concatenation of."""
 
-    files: tuple[File, ...]
-    v: int = 1
+    files: Annotated[tuple[File, ...], Doc("The files.", maxItems=MAX_FILES)]
+    v: Annotated[int, Doc("The version of the form.", minimum=1, maximum=1)] = 1
 
     json_forms: ClassVar[Mapping[str, JsonForm]] = {}
     """None; but with it no reader passes over an unknown field of a manifest."""

@@ -9,12 +9,13 @@ served whatever the rule is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any
+from typing import Annotated, Any
 
 from mxr.errors import UsageError
 from mxr.facts import stated
+from mxr.util.doc import Doc
 from mxr.util.frozen import dataclass
 
 from .attributes import COUNTS, HARDWARE, LIBRARIES, PATCHES, Attributes, Constraints, RelatedKey
@@ -72,15 +73,16 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """How well the chosen artifact matches: the relaxed fields, and the assumed values by field."""
+    """How well an artifact matches a request."""
 
-    relaxed: tuple[str, ...] = ()
-    assumed: dict[str, Any] = field(default_factory=dict)
+    relaxed: Annotated[tuple[str, ...], Doc("The constraints that the request allowed to differ.")] = ()
+    assumed: Annotated[
+        Mapping[str, Any], Doc("Facts that are not known of the artifact, with the value that the request assumes.")
+    ] = field(default_factory=dict)
+    exact: Annotated[bool, Doc("The artifact satisfies each constraint, and nothing is assumed.")] = True
 
-    @property
-    def exact(self) -> bool:
-        """True if nothing was relaxed or assumed."""
-        return not self.relaxed and not self.assumed
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "exact", not self.relaxed and not self.assumed)
 
     def to_json(self) -> dict[str, Any]:
         """Return `{"exact","relaxed","assumed"}`."""

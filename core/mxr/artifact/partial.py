@@ -8,20 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
-from typing import Any
+from typing import Annotated, Any
 
 import mxr.facts as facts
 from mxr.errors import UsageError
-from mxr.util.codec import JsonForm, encode_fields, fields, refuse
+from mxr.util.codec import JsonForm, encode_fields, fields, refuse, schema_of_form
+from mxr.util.doc import Doc
 from mxr.util.frozen import dataclass
 
-from . import limits
+from . import field_docs, limits
 from .attributes import Constraints, Request
 from .key import (
+    CALIBRATION_DOC,
     COMMON_FORMS,
     FIXED,
+    FORM_DOC,
     GPU_FIELDS,
     IN_ORDER,
+    MODEL_DOC,
     OPEN,
     Difference,
     Key,
@@ -57,22 +61,25 @@ class PartialRequest:
         )
     }
     json_needed = ("kind",)
+    __get_pydantic_core_schema__ = classmethod(schema_of_form)
 
-    model: str
-    inputs: OpenInputs
-    kind: str | None = None
-    vendor: str | None = None
-    arch: str | None = None
-    migraphx: str | None = None
-    rocm: str | None = None
-    offload_copy: bool | None = None
-    fast_math: bool | None = None
-    form: str = "whole"
-    precision: tuple[str, ...] = ()
-    calibration: str | None = None
-    env: tuple[tuple[str, str], ...] = ()
-    options: tuple[tuple[str, str], ...] = ()
-    constraints: Constraints = field(default_factory=Constraints)
+    model: Annotated[str, MODEL_DOC]
+    inputs: Annotated[OpenInputs, field_docs.OPEN_INPUTS]
+    kind: Annotated[str | None, field_docs.KIND] = None
+    vendor: Annotated[str | None, field_docs.VENDOR] = None
+    arch: Annotated[str | None, field_docs.ARCH] = None
+    migraphx: Annotated[str | None, field_docs.MIGRAPHX] = None
+    rocm: Annotated[str | None, field_docs.ROCM] = None
+    offload_copy: Annotated[bool | None, field_docs.OFFLOAD_COPY] = None
+    fast_math: Annotated[bool | None, field_docs.FAST_MATH] = None
+    form: Annotated[str, FORM_DOC] = "whole"
+    precision: Annotated[tuple[str, ...], field_docs.PRECISION] = ()
+    calibration: Annotated[str | None, CALIBRATION_DOC] = None
+    env: Annotated[tuple[tuple[str, str], ...], field_docs.ENV] = ()
+    options: Annotated[tuple[tuple[str, str], ...], field_docs.OPTIONS] = ()
+    constraints: Annotated[Constraints, Doc("What the attributes of the artifact must be.")] = field(
+        default_factory=Constraints
+    )
 
     def __post_init__(self) -> None:
         put = object.__setattr__

@@ -4,33 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
+from typing import Annotated, Any
 
 from mxr.util.codec import Timestamp, encode, refuse
+from mxr.util.doc import Doc
 from mxr.util.frozen import dataclass
 
-from . import limits
+from . import field_docs, limits
 from .attributes import Attributes, RelatedKey
-from .key import Key
+from .key import MODEL_DOC, SHA256, Key
 from .manifest import Manifest, artifact_id, check_name
 from .matching import ORIGINS, PUBLISHER, SERVE_RULES, Candidate, allows
+
+EVIDENCE = ("verified", "claimed")
+"""How the model of an artifact is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInput:
     """An input as declared in the ONNX file: element type, and dims that are sizes, symbols, or None (open)."""
 
-    name: str
-    type: str
-    dims: tuple[int | str | None, ...] | None
+    name: Annotated[str, Doc("The name of the input.")]
+    type: Annotated[str, Doc("The element type.")]
+    dims: Annotated[
+        tuple[int | str | None, ...] | None,
+        Doc("Sizes, symbols, or null for an open dim; null if not even their number is declared."),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelClaim:
     """What a publisher says about the model of a program: the name of its ONNX file, and its inputs."""
 
-    name: str
-    inputs: tuple[ModelInput, ...]
+    name: Annotated[str, Doc("The name of the ONNX file.", minLength=1, maxLength=limits.MAX_NAME_LENGTH)]
+    inputs: Annotated[tuple[ModelInput, ...], Doc("The declared inputs.", maxItems=limits.MAX_MODEL_INPUTS)]
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -45,54 +52,62 @@ class Model:
     `claimed`: it never had them, and name and inputs are what the publishers of programs say.
     """
 
-    model: str
-    name: str
-    inputs: tuple[ModelInput, ...]
-    complete: bool = False
-    claimed: bool = False
-    onnx: str | None = None
-    manifest: Manifest | None = None
+    model: Annotated[str, MODEL_DOC]
+    name: Annotated[str, Doc("What the model is called: a label.")]
+    inputs: Annotated[tuple[ModelInput, ...], Doc("The declared inputs.", maxItems=limits.MAX_MODEL_INPUTS)]
+    complete: Annotated[bool, Doc("The registry has the bytes of the model.")] = False
+    claimed: Annotated[
+        bool, Doc("The registry never had the bytes: name and inputs are what publishers of programs say.")
+    ] = False
+    onnx: Annotated[
+        str | None, Doc("The name of the ONNX file in the manifest.", minLength=1, maxLength=limits.MAX_NAME_LENGTH)
+    ] = None
+    manifest: Annotated[Manifest | None, Doc("The files and their blobs.")] = None
 
 
 @dataclass(frozen=True, slots=True)
-class Artifact:
-    """A published artifact.
+class ListedArtifact:
+    """A published artifact, as in lists. Times are by the clock of the registry's database.
 
-    `model`: "verified" if a worker compiled the program from the bytes of the model in the key, otherwise "claimed".
-    `model_name`: what the publisher calls the model, a label that identifies nothing; None if nobody named it.
-    `sha256` and `size` (bytes) are those of the file, or of the canonical list of several files. Times are by the
-    clock of the registry's database.
-
-    The registry itself records `origin`, `created_by` (who published it), `job` and `worker` (of a built artifact),
-    `published_at` (first), `changed_at` (the last time when its facts were replaced, or None), `restored_at` and
-    `restored_by` (the last return after a removal, or None) and `promoted_at` (None
-    for an artifact that was never promoted). `serve` is the rule of its namespace. `sources` tells for each fact of key
-    and attributes who states it: reader, worker or publisher. `provenance` is what the publisher or the worker says;
-    nobody verified it.
+    The registry itself records `origin`, `created_by`, `job`, `worker` and the times.
     """
 
-    id: str
-    digest: str
-    sha256: str
-    size: int
-    key: Key
-    attributes: Attributes
-    provenance: Mapping[str, Any]
-    published_at: Timestamp
-    origin: str
-    serve: str
-    promoted_at: Timestamp | None = None
-    changed_at: Timestamp | None = None
-    restored_at: Timestamp | None = None
-    restored_by: str | None = None
-    created_by: str | None = None
-    job: str | None = None
-    worker: str | None = None
-    sources: Mapping[str, str] = field(default_factory=dict)
-    model: str = "claimed"
-    model_name: str | None = None
-    description: Mapping[str, Any] | None = None
-    manifest: Manifest | None = None
+    id: Annotated[str, Doc("The id of the artifact.", pattern=SHA256, examples=[field_docs.SHA])]
+    digest: Annotated[str, Doc("The digest of the key: the sha256 of its canonical JSON.", pattern=SHA256)]
+    sha256: Annotated[str, Doc("The sha256 of the file, or of the canonical list of several.", pattern=SHA256)]
+    size: Annotated[int, Doc("The size in bytes.", minimum=0, examples=[102400])]
+    key: Annotated[Key, Doc("The facts that must match exactly.")]
+    attributes: Annotated[Attributes, Doc("The facts that are not part of the key.")]
+    provenance: Annotated[
+        Mapping[str, Any], Doc("What the publisher or the worker says about how it was made; nobody verified it.")
+    ]
+    published_at: Annotated[Timestamp, Doc("When it was published first.")]
+    origin: Annotated[
+        str, Doc("`built`: a worker of the registry compiled it. `pushed`: a client published it.", enum=ORIGINS)
+    ]
+    serve: Annotated[str, Doc("Which artifacts the namespace lets answer requests.", enum=SERVE_RULES)]
+    promoted_at: Annotated[Timestamp | None, Doc("When it was promoted last; null if it never was.")] = None
+    changed_at: Annotated[Timestamp | None, Doc("The last time when facts of the artifact were replaced.")] = None
+    restored_at: Annotated[
+        Timestamp | None, Doc("The last time when the artifact was published again after somebody removed it.")
+    ] = None
+    restored_by: Annotated[str | None, Doc("Who published it again then.")] = None
+    created_by: Annotated[str | None, Doc("Who published it.")] = None
+    job: Annotated[str | None, Doc("The job that compiled it; null for a pushed artifact.", pattern=field_docs.ID)] = (
+        None
+    )
+    worker: Annotated[str | None, Doc("The name of the worker.")] = None
+    sources: Annotated[
+        Mapping[str, str], Doc("Who states each fact of key and attributes: reader, worker or publisher.")
+    ] = field(default_factory=dict)
+    model: Annotated[
+        str,
+        Doc(
+            "`verified`: a worker compiled the program from the bytes of the model. `claimed`: its publisher says so.",
+            enum=EVIDENCE,
+        ),
+    ] = "claimed"
+    model_name: Annotated[str | None, Doc("What the model is called: a label that identifies nothing.")] = None
 
     def __post_init__(self) -> None:
         if self.origin not in ORIGINS:
@@ -119,6 +134,14 @@ class Artifact:
     def found(self) -> frozenset[str]:
         """The facts that the reader or a worker found."""
         return frozenset(self.sources) - {*self.claimed}
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact(ListedArtifact):
+    """A published artifact."""
+
+    description: Annotated[Mapping[str, Any] | None, Doc("What the registry read from the programs themselves.")] = None
+    manifest: Annotated[Manifest | None, Doc("The files and their blobs.", stated=True)] = None
 
     @property
     def sound(self) -> bool:

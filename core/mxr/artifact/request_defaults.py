@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
+from typing import Annotated, Any
 
 import mxr.facts as facts
 from mxr.errors import UsageError
+from mxr.util.doc import Doc
 from mxr.util.frozen import dataclass
 
 from .target import Dim, parse_input, size_of, split_version
@@ -26,16 +27,12 @@ OpenDims = tuple["Dim | None", ...]
 
 @dataclass(frozen=True, slots=True)
 class CommonDefaults:
-    """Defaults that hold for every model. None: there is none.
+    """Defaults that hold for every model. None: there is none. Only a namespace has `allow`."""
 
-    `rocm`, `migraphx`: versions. `consumer`: a name of `mxr consumers`. `allow`: a difference to accept, `rocm`; only a
-    namespace has it.
-    """
-
-    rocm: str | None = None
-    migraphx: str | None = None
-    consumer: str | None = None
-    allow: str | None = None
+    rocm: Annotated[str | None, Doc("The version of ROCm of a request that states none.")] = None
+    migraphx: Annotated[str | None, Doc("The version of MIGraphX of a request that states none.")] = None
+    consumer: Annotated[str | None, Doc("The program that runs the model, such as `ort` or `triton`.")] = None
+    allow: Annotated[str | None, Doc("`rocm`: requests accept another minor release of ROCm, from 10 on.")] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from mxr.artifact import field_docs
 from mxr.artifact.target import BASE_ARCH, VENDORS
 from mxr.errors import DamagedError, UsageError
-from mxr.util.codec import decode, encode, fields, parse, refuse
+from mxr.util.codec import decode, encode, fields, parse, refuse, schema_of_form
+from mxr.util.doc import Doc
 from mxr.util.frozen import dataclass
 
 VERSION = r"[0-9]{1,6}(\.[0-9]{1,6}){1,2}[0-9A-Za-z.+~-]{0,60}"
@@ -28,14 +30,14 @@ class Hardware:
     the hardware if HSA_OVERRIDE_GFX_VERSION makes ROCm report `arch` instead.
     """
 
-    arch: str | None = None
-    sramecc: str | None = None
-    xnack: str | None = None
-    num_cu: int | None = None
-    chiplets: int | None = None
-    vendor: str | None = None
-    kind: str = "gpu"
-    real_arch: str | None = None
+    arch: Annotated[str | None, field_docs.ARCH] = None
+    sramecc: Annotated[str | None, field_docs.SRAMECC] = None
+    xnack: Annotated[str | None, field_docs.XNACK] = None
+    num_cu: Annotated[int | None, field_docs.NUM_CU] = None
+    chiplets: Annotated[int | None, field_docs.CHIPLETS] = None
+    vendor: Annotated[str | None, field_docs.VENDOR] = None
+    kind: Annotated[str, field_docs.KIND] = "gpu"
+    real_arch: Annotated[str | None, field_docs.REAL_ARCH] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +49,16 @@ class HostTarget(Hardware):
     """
 
     json_needed = ("arch",)
+    __get_pydantic_core_schema__ = classmethod(schema_of_form)
 
-    arch: str
-    vendor: str = "amd"
-    name: str | None = None
-    node: int | None = None
-    render_minor: int | None = None
-    unique_id: str | None = None
-    partition: str | None = None
-    vram: int | None = None
+    arch: Annotated[str, Doc("The GPU architecture; `ref` for the reference target.", examples=["gfx942"])]
+    vendor: Annotated[str, field_docs.VENDOR] = "amd"
+    name: Annotated[str | None, Doc("The name of the GPU.")] = None
+    node: Annotated[int | None, Doc("The number of the GPU in the kernel's topology.", minimum=0)] = None
+    render_minor: Annotated[int | None, Doc("The number of its device `/dev/dri/renderD...`.", minimum=0)] = None
+    unique_id: Annotated[str | None, Doc("The id of the physical GPU; its partitions have the same.")] = None
+    partition: Annotated[str | None, Doc("The partition mode of the GPU.")] = None
+    vram: Annotated[int | None, Doc("The memory in bytes.", minimum=0)] = None
 
     def choice(self) -> HostTarget:
         """Return the fields that determine the choice of a program: not name, node, device, partition and memory."""
@@ -70,10 +73,10 @@ class HostToolchain:
     version such as `2.15.0`, `migraphx_build` its git description or package build.
     """
 
-    rocm: str | None = None
-    migraphx: str | None = None
-    migraphx_build: str | None = None
-    vendor: str = "amd"
+    rocm: Annotated[str | None, Doc("The full version of ROCm (or DTK).", examples=["7.2.1"])] = None
+    migraphx: Annotated[str | None, Doc("The full version of MIGraphX.", examples=["2.15.0"])] = None
+    migraphx_build: Annotated[str | None, Doc("The build of MIGraphX: a git hash or a package.")] = None
+    vendor: Annotated[str, field_docs.VENDOR] = "amd"
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def cell_json(status: CellStatus) -> Json:
         "state": status.state,
         "digest": status.request.request.key.digest,
         "artifact": status.artifact,
-        "match": dict(status.match) or None,
+        "match": status.match.to_json() if status.match else None,
         "job": job.id or None if job else None,
         "seconds": round(seconds, 3) if seconds is not None else None,
         "failure": {"kind": job.failure.kind, "name": job.failure.name} if job and job.failure else None,

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mxr.artifact.attributes import Request
 from mxr.artifact.limits import MAX_WATCHED
+from mxr.artifact.matching import Match
 from mxr.client.retry import OUTAGE, Attempts, until
 from mxr.errors import CompileFailedError, MxrError, NotCompiledError, NoWorkerError, TemporaryError, UsageError
 from mxr.host_facts import Host
@@ -71,7 +72,7 @@ class CellStatus:
     artifact: str | None = None
     job: job_protocol.Job | None = None
     problem: MxrError | None = None
-    match: Mapping[str, Any] = field(default_factory=dict)
+    match: Match | None = None
     updated: float = 0.0
 
     def running(self) -> float | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from mxr.artifact.attributes import HARDWARE, Constraints, Request
 from mxr.artifact.key import Key
 from mxr.artifact.matching import BUILT
-from mxr.artifact.records import Artifact
+from mxr.artifact.records import ListedArtifact
 from mxr.artifact.target import show_precision, split_version
 from mxr.client.retry import OUTAGE, retry, until
 from mxr.errors import Json, MxrError, NoSuchModelError, UsageError
@@ -59,7 +59,7 @@ class Rebuild:
     seconds of the compile on the new toolchain, if it exists already.
     """
 
-    old: Artifact
+    old: ListedArtifact
     request: Request
     uses: int
     status: RequestStatus
@@ -133,7 +133,7 @@ def plan_rebuilds(client: Client, old: Versions, new: Versions, days: int) -> tu
             "Only one of the two toolchains has a ROCm version.", hint="Give it in both, or in none (ref target)."
         )
     used = client.usage(MAX_ARTIFACTS, days=days, migraphx=old.migraphx, rocm=old.rocm)
-    wanted: dict[str, tuple[Artifact, Request, int]] = {}
+    wanted: dict[str, tuple[ListedArtifact, Request, int]] = {}
     for each in used:
         if old.rocm is None and each.artifact.key.kind != "ref":
             continue
@@ -150,7 +150,7 @@ def plan_rebuilds(client: Client, old: Versions, new: Versions, days: int) -> tu
     )
 
 
-def _on_toolchain(artifact: Artifact, new: Versions) -> Request:
+def _on_toolchain(artifact: ListedArtifact, new: Versions) -> Request:
     """The request that this artifact serves, for another toolchain: same hardware, any patch version and build."""
     key: Key = replace(artifact.key, migraphx=new.migraphx, rocm=new.rocm)
     had = artifact.attributes
@@ -172,7 +172,7 @@ def _seconds(client: Client, of: Versions) -> Iterator[tuple[str, float]]:
         after = page.next
 
 
-def seconds_of(artifact: Artifact) -> float | None:
+def seconds_of(artifact: ListedArtifact) -> float | None:
     """The `compile_seconds` that a worker recorded, if they are a plausible number, else None."""
     found = artifact.provenance.get("compile_seconds") if artifact.origin == BUILT else None
     if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 < found < 10**8:

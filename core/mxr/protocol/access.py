@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import field
+from typing import Annotated
 
 from mxr.artifact import limits
 from mxr.errors import UsageError
 from mxr.util import codec
 from mxr.util.codec import Timestamp
+from mxr.util.doc import Doc
 from mxr.util.frozen import dataclass
 
 FETCH, ASK, PUBLISH, PROMOTE, WORK, METRICS, ADMIN = ["fetch", "ask", "publish", "promote", "work", "metrics", "admin"]
@@ -64,9 +66,16 @@ def check_principal(name: str, where: str = "name") -> str:
 class CreateToken:
     """Makes a token of the principal `name`. `expires`: seconds from now; without it, the token does not expire."""
 
-    name: str
-    scopes: tuple[str, ...] = (FETCH,)
-    expires: float | None = None
+    name: Annotated[str, Doc("The person or the service.", pattern=NAME, examples=["ci"])]
+    scopes: Annotated[tuple[str, ...], Doc("What it allows.", items={"enum": tuple(SCOPES)}, minItems=1)] = (FETCH,)
+    expires: Annotated[
+        float | None,
+        Doc(
+            "How long the token is valid; without it, until it is revoked. In seconds.",
+            minimum=1,
+            maximum=limits.MAX_TOKEN_SECONDS,
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         check_principal(self.name)
@@ -79,31 +88,31 @@ class CreateToken:
 class Token:
     """A token without its secret."""
 
-    id: str
-    name: str
-    scopes: tuple[str, ...]
-    state: str
-    created_at: Timestamp
-    created_by: str
-    expires_at: Timestamp | None = None
-    used_at: Timestamp | None = None
-    revoked_at: Timestamp | None = None
+    id: Annotated[str, Doc("The id of the token, which is no secret.", pattern=TOKEN_ID)]
+    name: Annotated[str, Doc("The person or the service.", examples=["ci"])]
+    scopes: Annotated[tuple[str, ...], Doc("What it allows.", items={"enum": tuple(SCOPES)}, minItems=1)]
+    state: Annotated[str, Doc("Only a valid token is accepted.", enum=STATES)]
+    created_at: Annotated[Timestamp, Doc("When it was created.")]
+    created_by: Annotated[str, Doc("Who made it.")]
+    expires_at: Annotated[Timestamp | None, Doc("When the token expires; null: never.")] = None
+    used_at: Annotated[Timestamp | None, Doc("When it was used last.")] = None
+    revoked_at: Annotated[Timestamp | None, Doc("When it was revoked; null: it was not.")] = None
 
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
     """A token with its secret, which is shown once: the registry keeps only its sha256."""
 
-    secret: str = field(repr=False)
-    token: Token
+    secret: Annotated[str, Doc("The token. It is shown only in this reply.", pattern=TOKEN)] = field(repr=False)
+    token: Annotated[Token, Doc("The token without its secret.")]
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
     """One page of tokens, newest first."""
 
-    items: tuple[Token, ...]
-    next: str | None = None
+    items: Annotated[tuple[Token, ...], Doc("The items of this page.")]
+    next: Annotated[str | None, Doc("Pass it as `after` to get the next page; null on the last page.")] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +122,8 @@ class Principal:
     `token`: its id; none for the user who runs the registry, by the socket of this user.
     """
 
-    name: str
-    namespace: str
-    scopes: tuple[str, ...]
-    token: str | None
-    expires_at: Timestamp | None = None
+    name: Annotated[str, Doc("The person or the service, or `local`.")]
+    namespace: Annotated[str, Doc("The namespace that its requests work in.", examples=["default"])]
+    scopes: Annotated[tuple[str, ...], Doc("What it allows.", items={"enum": tuple(SCOPES)}, minItems=1)]
+    token: Annotated[str | None, Doc("The id of the token.", pattern=TOKEN_ID)]
+    expires_at: Annotated[Timestamp | None, Doc("When the token expires; null: never.")] = None

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
+from typing import Annotated, Any
 
-from mxr.artifact import limits
+from mxr.artifact import field_docs, limits
 from mxr.artifact.attributes import Attributes, Request
-from mxr.artifact.key import Key, check_model
+from mxr.artifact.key import MODEL, SHA256, Key, check_model
 from mxr.artifact.manifest import Blob, Manifest, check_name, check_sha256
+from mxr.artifact.matching import Match
 from mxr.artifact.model_files import ModelFiles
-from mxr.artifact.records import Artifact, Model, ModelClaim, ModelInput
+from mxr.artifact.records import Artifact, ListedArtifact, Model, ModelClaim, ModelInput
 from mxr.artifact.request_defaults import CommonDefaults, RequestDefaults
 from mxr.errors import Json
 from mxr.util import codec
 from mxr.util.codec import Timestamp
+from mxr.util.doc import Doc
 from mxr.util.frozen import dataclass
 
 API = "/v1"
@@ -39,6 +41,7 @@ __all__ = [
     "Artifact",
     "ArtifactUsage",
     "Artifacts",
+    "ListedArtifact",
     "Locks",
     "Misses",
     "Missing",
@@ -73,11 +76,18 @@ class RegisterModel:
     data, and its inputs take the place of `inputs`.
     """
 
-    name: str
-    onnx: str
-    manifest: Manifest
-    inputs: tuple[ModelInput, ...] = ()
-    model: str | None = None
+    name: Annotated[str, Doc("What to call the model: a label.", minLength=1, maxLength=limits.MAX_NAME_LENGTH)]
+    onnx: Annotated[
+        str, Doc("The name of the ONNX file in the manifest.", minLength=1, maxLength=limits.MAX_NAME_LENGTH)
+    ]
+    manifest: Annotated[Manifest, Doc("The files and their blobs.")]
+    inputs: Annotated[
+        tuple[ModelInput, ...],
+        Doc("The inputs, as far as they are known; those in the ONNX file count.", maxItems=limits.MAX_MODEL_INPUTS),
+    ] = ()
+    model: Annotated[
+        str | None, Doc("The identity that the files must have; without it, any. The reply has it.", pattern=MODEL)
+    ] = None
 
     @property
     def identity(self) -> str:
@@ -102,8 +112,8 @@ class RegisterModel:
 class Models:
     """The reply of `GET /v1/models`: a page, and where the next page begins."""
 
-    items: tuple[Model, ...]
-    next: str | None = None
+    items: Annotated[tuple[Model, ...], Doc("The items of this page.")]
+    next: Annotated[str | None, Doc("Pass it as `after` to get the next page; null on the last page.")] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +124,13 @@ class PublicationIntent:
     same bytes are published for another model, and are right for this one, too. `restore`: the artifact was removed.
     """
 
-    amend: bool = False
-    also_for: bool = False
-    restore: bool = False
+    amend: Annotated[
+        bool, Doc("Replace attributes and provenance of an artifact with these bytes that the caller pushed.")
+    ] = False
+    also_for: Annotated[bool, Doc("These bytes are published for another model, and are right for this one, too.")] = (
+        False
+    )
+    restore: Annotated[bool, Doc("The artifact was removed, and is published again all the same.")] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +141,18 @@ class Publish:
     that name the model by its identity. It is part of the artifact and creates no model.
     """
 
-    key: Key
-    manifest: Manifest
-    attributes: Attributes = field(default_factory=Attributes)
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    model: ModelClaim | None = None
-    intent: PublicationIntent = field(default_factory=PublicationIntent)
+    key: Annotated[Key, Doc("The facts that must match exactly.")]
+    manifest: Annotated[Manifest, Doc("The files and their blobs.")]
+    attributes: Annotated[Attributes, Doc("The facts that are not part of the key.")] = field(
+        default_factory=Attributes
+    )
+    provenance: Annotated[
+        Mapping[str, Any], Doc("What the publisher or the worker says about how it was made; nobody verified it.")
+    ] = field(default_factory=dict)
+    model: Annotated[ModelClaim | None, Doc("What the publisher says about the model.")] = None
+    intent: Annotated[PublicationIntent, Doc("What is meant, where the registry would otherwise refuse.")] = field(
+        default_factory=PublicationIntent
+    )
 
     def __post_init__(self) -> None:
         self.attributes.check(self.key)
@@ -143,8 +163,8 @@ class Publish:
 class Artifacts:
     """The reply of `GET /v1/artifacts`: a page, and where the next page begins."""
 
-    items: tuple[Artifact, ...]
-    next: str | None = None
+    items: Annotated[tuple[ListedArtifact, ...], Doc("The items of this page.")]
+    next: Annotated[str | None, Doc("Pass it as `after` to get the next page; null on the last page.")] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +175,16 @@ class ResolveReply:
     `GET /v1/artifacts/{id}` confirms later that the artifact is still there and unchanged.
     """
 
-    artifact: Artifact
-    match: Mapping[str, Any]
-    urls: Mapping[str, str]
-    etag: str = ""
+    artifact: Annotated[Artifact, Doc("The artifact.")]
+    match: Annotated[Match, Doc("How well the artifact matches.")]
+    urls: Annotated[
+        Mapping[str, str],
+        Doc(
+            "The URL of each file by its name. One that begins with `/` is a path on the registry.",
+            examples=[{"model.mxr": f"/v1/artifacts/{field_docs.SHA}/files/model.mxr"}],
+        ),
+    ]
+    etag: Annotated[str, Doc("The entity tag, for `If-None-Match` of `GET /v1/artifacts/{id}`.")] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +194,7 @@ class NamespaceDefaults(CommonDefaults):
     `batch`: a batch size. `allow`: `rocm` accepts programs of another minor release of ROCm, from 10 on.
     """
 
-    batch: int | None = None
+    batch: Annotated[int | None, Doc("A batch size.", minimum=1, maximum=2**31 - 1)] = None
 
     def __post_init__(self) -> None:
         if self.batch is not None and not isinstance(self.batch, int):
@@ -186,7 +212,7 @@ class NamespaceDefaults(CommonDefaults):
 class MissingRequest:
     """The body of `POST /v1/blobs/missing`: which of these blobs does the registry not have?"""
 
-    blobs: tuple[Blob, ...]
+    blobs: Annotated[tuple[Blob, ...], Doc("The blobs to look for.", maxItems=limits.MAX_ASKED)]
 
     def __post_init__(self) -> None:
         limits.check_count(self.blobs, limits.MAX_ASKED, "blobs", "blobs")
@@ -196,15 +222,17 @@ class MissingRequest:
 class Missing:
     """The blobs to upload, by sha256. The registry keeps all other blobs for at least `grace` seconds."""
 
-    missing: tuple[str, ...]
-    grace: float = 0
+    missing: Annotated[tuple[str, ...], Doc("The sha256 of each blob to upload.", items={"pattern": SHA256})]
+    grace: Annotated[float, Doc("How long the registry keeps the other blobs at least. In seconds.", minimum=0)] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PutLock:
     """The full ids of the artifacts that a lock pins from now on."""
 
-    artifacts: tuple[str, ...]
+    artifacts: Annotated[
+        tuple[str, ...], Doc("The full ids of the artifacts that the lock pins.", items={"pattern": SHA256})
+    ]
 
     def __post_init__(self) -> None:
         limits.check_count(self.artifacts, limits.MAX_PINNED, "artifacts", "artifacts")
@@ -216,48 +244,53 @@ class PutLock:
 class RegisteredLock:
     """A registered lock. While it exists, its artifacts are neither removed nor swept."""
 
-    name: str
-    artifacts: tuple[str, ...]
-    created_by: str
-    created_at: Timestamp
-    updated_at: Timestamp
+    name: Annotated[str, Doc("The name.", minLength=1)]
+    artifacts: Annotated[
+        tuple[str, ...], Doc("The full ids of the artifacts that the lock pins.", items={"pattern": SHA256})
+    ]
+    created_by: Annotated[str, Doc("The principal that it belongs to.")]
+    created_at: Annotated[Timestamp, Doc("When it was created.")]
+    updated_at: Annotated[Timestamp, Doc("When it changed last.")]
 
 
 @dataclass(frozen=True, slots=True)
 class Locks:
     """The reply of `GET /v1/locks`, sorted by name."""
 
-    items: tuple[RegisteredLock, ...]
-    next: str | None = None
+    items: Annotated[tuple[RegisteredLock, ...], Doc("The items of this page.")]
+    next: Annotated[str | None, Doc("Pass it as `after` to get the next page; null on the last page.")] = None
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedMiss:
     """A request without a matching artifact: how often, when, and the nearest artifacts at that time."""
 
-    digest: str
-    request: Mapping[str, Any]
-    count: int
-    first_at: Timestamp
-    last_at: Timestamp
-    nearest: tuple[Mapping[str, Any], ...] = ()
+    digest: Annotated[str, Doc("The digest of the key: the sha256 of its canonical JSON.", pattern=SHA256)]
+    request: Annotated[Mapping[str, Any], Doc("The request: complete, or partial.")]
+    count: Annotated[int, Doc("How often.", minimum=1)]
+    first_at: Annotated[Timestamp, Doc("When it was requested first.")]
+    last_at: Annotated[Timestamp, Doc("When it was requested last.")]
+    nearest: Annotated[
+        tuple[Mapping[str, Any], ...],
+        Doc("The artifacts with the fewest differences at that time.", items=field_docs.DIFFERENCES),
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Misses:
     """The reply of `GET /v1/misses`, latest first."""
 
-    items: tuple[RecordedMiss, ...]
-    next: str | None = None
+    items: Annotated[tuple[RecordedMiss, ...], Doc("The items of this page.")]
+    next: Annotated[str | None, Doc("Pass it as `after` to get the next page; null on the last page.")] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
     """Uses of an artifact from a local cache: their number, and the age of the last one in seconds."""
 
-    id: str
-    count: int
-    ago: float = 0
+    id: Annotated[str, Doc("The id of the artifact.", pattern=SHA256, examples=[field_docs.SHA])]
+    count: Annotated[int, Doc("How often it was used.", minimum=1, maximum=10**9)]
+    ago: Annotated[float, Doc("The age of the last use. In seconds.", minimum=0)] = 0
 
     def __post_init__(self) -> None:
         check_sha256(self.id)
@@ -271,7 +304,7 @@ class Use:
 class Uses:
     """The body of `POST /v1/uses`: what a host used from its cache."""
 
-    uses: tuple[Use, ...]
+    uses: Annotated[tuple[Use, ...], Doc("What was used.", maxItems=limits.MAX_USES)]
 
     def __post_init__(self) -> None:
         limits.check_count(self.uses, limits.MAX_USES, "uses", "artifacts")
@@ -281,24 +314,26 @@ class Uses:
 class UsesAccepted:
     """The reply to a report of uses: the number of artifacts recorded. The registry no longer has the others."""
 
-    noted: int = 0
+    noted: Annotated[
+        int, Doc("How many artifacts were recorded; the registry no longer has the others.", minimum=0)
+    ] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ArtifactUsage:
     """An artifact with the number of its uses in the requested period, and the time of the last one."""
 
-    artifact: Artifact
-    count: int
-    used_at: Timestamp
+    artifact: Annotated[ListedArtifact, Doc("The artifact.")]
+    count: Annotated[int, Doc("How often.", minimum=1)]
+    used_at: Annotated[Timestamp, Doc("When it was used last.")]
 
 
 @dataclass(frozen=True, slots=True)
 class UsageReply:
     """The reply of `GET /v1/uses`, most used first."""
 
-    items: tuple[ArtifactUsage, ...]
-    next: str | None = None
+    items: Annotated[tuple[ArtifactUsage, ...], Doc("The items of this page.")]
+    next: Annotated[str | None, Doc("Pass it as `after` to get the next page; null on the last page.")] = None
 
 
 def message_document(value: object) -> Json:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from mxr.artifact import limits
+from mxr.artifact import field_docs, limits
 from mxr.artifact.attributes import Constraints, Request
-from mxr.artifact.key import Key
+from mxr.artifact.key import SHA256, Key
 from mxr.artifact.manifest import Manifest, check_sha256
 from mxr.consumers.ort.recording_form import OrtRuntime
 from mxr.host_facts import HostTarget, HostToolchain
 from mxr.util.codec import Timestamp, encode, refuse
+from mxr.util.doc import Doc
 
 from .artifacts import Publish
 
@@ -27,6 +28,8 @@ STATES = (QUEUED, RUNNING, DONE, FAILED, CANCELLED)
 
 PERMANENT, TRANSIENT, POISON = "permanent", "transient", "poison"
 FAILURE_KINDS = (PERMANENT, TRANSIENT, POISON)
+
+WORKER_STATES = ("idle", "busy", "lost", "left")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +43,23 @@ class CompileRequest:
     model is opened.
     """
 
-    key: Key
-    constraints: Constraints = field(default_factory=Constraints)
-    require_worker: bool = False
-    retry: bool = False
-    priority: int = 0
-    file_name: str | None = None
+    key: Annotated[Key, Doc("The facts that must match exactly.")]
+    constraints: Annotated[Constraints, Doc("What the attributes of the artifact must be.")] = field(
+        default_factory=Constraints
+    )
+    require_worker: Annotated[
+        bool, Doc("Answer 409 `no_worker` if no live worker and no declared pool can compile it.")
+    ] = False
+    retry: Annotated[bool, Doc("Forget the remembered failures of this key first.")] = False
+    priority: Annotated[int, Doc("Jobs with a higher priority are claimed first.", minimum=-100, maximum=100)] = 0
+    file_name: Annotated[
+        str | None,
+        Doc(
+            "Only for a key of ONNX Runtime's form: the name under which the model is opened.",
+            minLength=1,
+            maxLength=limits.MAX_NAME_LENGTH,
+        ),
+    ] = None
 
     @property
     def request(self) -> Request:
@@ -62,9 +76,17 @@ class CompileRequest:
 class JobFailure:
     """Why a job failed. `kind`: permanent, transient or poison. `name`: a failure in the table of `mxr explain`."""
 
-    kind: str
-    message: str
-    name: str = "unknown"
+    kind: Annotated[
+        str,
+        Doc(
+            "`permanent`: it fails each time. `transient`: another attempt can succeed. `poison`: it ended workers.",
+            enum=FAILURE_KINDS,
+        ),
+    ]
+    message: Annotated[str, Doc("What went wrong.", maxLength=limits.MAX_MESSAGE_LENGTH)]
+    name: Annotated[
+        str, Doc("The name of the failure in the table of `mxr explain`.", maxLength=limits.MAX_WORD_LENGTH)
+    ] = "unknown"
 
     def __post_init__(self) -> None:
         if self.kind not in FAILURE_KINDS:
@@ -83,33 +105,33 @@ class Job:
     `model_name`: the name with which the model was registered, a label.
     """
 
-    id: str
-    state: str
-    digest: str
-    request: Request
-    attempts: int
-    version: int
-    created_at: Timestamp
-    updated_at: Timestamp
-    priority: int = 0
-    started_at: Timestamp | None = None
-    phase: str | None = None
-    worker: str | None = None
-    place: int | None = None
-    estimate: float | None = None
-    estimate_from: str | None = None
-    artifact: str | None = None
-    failure: JobFailure | None = None
-    waiting_for: str | None = None
-    model_name: str | None = None
+    id: Annotated[str, Doc("The id of the job; empty if no job was needed.", pattern="^([0-9a-f]{32})?$")]
+    state: Annotated[str, Doc("The state.", enum=STATES)]
+    digest: Annotated[str, Doc("The digest of the key: the sha256 of its canonical JSON.", pattern=SHA256)]
+    request: Annotated[Request, Doc("What the compiled program must satisfy.")]
+    attempts: Annotated[int, Doc("How often a worker has tried.", minimum=0)]
+    version: Annotated[int, Doc("It increases with each change; a long poll waits for a larger one.", minimum=0)]
+    created_at: Annotated[Timestamp, Doc("When it was created.")]
+    updated_at: Annotated[Timestamp, Doc("When it changed last.")]
+    priority: Annotated[int, Doc("Jobs with a higher priority are claimed first.", minimum=-100, maximum=100)] = 0
+    started_at: Annotated[Timestamp | None, Doc("When a worker claimed it first.")] = None
+    phase: Annotated[str | None, Doc("What the worker does at the moment.", maxLength=limits.MAX_PHASE_LENGTH)] = None
+    worker: Annotated[str | None, Doc("The name of the worker.")] = None
+    place: Annotated[int | None, Doc("The position in the queue; 1 is the next job to be claimed.", minimum=1)] = None
+    estimate: Annotated[float | None, Doc("How long the whole compile probably takes. In seconds.", minimum=0)] = None
+    estimate_from: Annotated[str | None, Doc("What the estimate is based on.")] = None
+    artifact: Annotated[str | None, Doc("The id of the result.", pattern=SHA256)] = None
+    failure: Annotated[JobFailure | None, Doc("Why it failed.")] = None
+    waiting_for: Annotated[str | None, Doc("The worker that a queued job needs, if none can compile it.")] = None
+    model_name: Annotated[str | None, Doc("What the model is called: a label that identifies nothing.")] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
     """The reply of `GET /v1/jobs`, latest first."""
 
-    items: tuple[Job, ...]
-    next: str | None = None
+    items: Annotated[tuple[Job, ...], Doc("The items of this page.")]
+    next: Annotated[str | None, Doc("Pass it as `after` to get the next page; null on the last page.")] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +142,13 @@ class WorkerCapabilities:
     can record. `eager`: its MIGraphX has compile modes.
     """
 
-    targets: tuple[HostTarget, ...]
-    toolchain: HostToolchain
-    cross: bool = False
-    ort: OrtRuntime | None = None
-    eager: bool = False
+    targets: Annotated[
+        tuple[HostTarget, ...], Doc("The GPUs, or the reference target.", minItems=1, maxItems=limits.MAX_TARGETS)
+    ]
+    toolchain: Annotated[HostToolchain, Doc("The software that compiles.")]
+    cross: Annotated[bool, Doc("It can cross-compile for AMD GPUs that it does not have.")] = False
+    ort: Annotated[OrtRuntime | None, Doc("The ONNX Runtime whose files it can record.")] = None
+    eager: Annotated[bool, Doc("Its MIGraphX has compile modes, and can compile eagerly.")] = False
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.targets) <= limits.MAX_TARGETS:
@@ -141,8 +165,8 @@ class WorkerCapabilities:
 class RegisterWorker:
     """Registers the capabilities of a worker under a name that stays the same after a restart, such as host and GPU."""
 
-    name: str
-    can: WorkerCapabilities
+    name: Annotated[str, Doc("A name that stays the same after a restart.", minLength=1, maxLength=200)]
+    can: Annotated[WorkerCapabilities, Doc("What it can compile.")]
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.name) <= 200 or not self.name.isprintable():
@@ -153,47 +177,47 @@ class RegisterWorker:
 class WorkerInfo:
     """A worker. `state`: idle, busy, lost, or left (signed off). `seen_at`: time of its last message."""
 
-    id: str
-    name: str
-    state: str
-    can: WorkerCapabilities
-    seen_at: Timestamp
-    job: str | None = None
+    id: Annotated[str, Doc("The id of the worker.", pattern=field_docs.ID)]
+    name: Annotated[str, Doc("The name.", minLength=1)]
+    state: Annotated[str, Doc("`lost`: it was not heard of for too long. `left`: it signed off.", enum=WORKER_STATES)]
+    can: Annotated[WorkerCapabilities, Doc("What it can compile.")]
+    seen_at: Annotated[Timestamp, Doc("When its last message came.")]
+    job: Annotated[str | None, Doc("The job that it compiles now.", pattern=field_docs.ID)] = None
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredPool:
     """A declared pool of workers, which can be scaled to zero."""
 
-    name: str
-    can: WorkerCapabilities
-    queued: int = 0
-    running: int = 0
+    name: Annotated[str, Doc("The name.", minLength=1)]
+    can: Annotated[WorkerCapabilities, Doc("What it can compile.")]
+    queued: Annotated[int, Doc("Queued jobs.", minimum=0)] = 0
+    running: Annotated[int, Doc("Running jobs.", minimum=0)] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Workers:
     """The reply of `GET /v1/workers`."""
 
-    items: tuple[WorkerInfo, ...]
-    next: str | None = None
+    items: Annotated[tuple[WorkerInfo, ...], Doc("The items of this page.")]
+    next: Annotated[str | None, Doc("Pass it as `after` to get the next page; null on the last page.")] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Pools:
     """The reply of `GET /v1/pools`."""
 
-    items: tuple[DeclaredPool, ...]
-    next: str | None = None
+    items: Annotated[tuple[DeclaredPool, ...], Doc("The items of this page.")]
+    next: Annotated[str | None, Doc("Pass it as `after` to get the next page; null on the last page.")] = None
 
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
     """Open jobs: how many are queued and running, and the age of the oldest queued one."""
 
-    queued: int
-    running: int
-    oldest_seconds: float
+    queued: Annotated[int, Doc("Queued jobs.", minimum=0)]
+    running: Annotated[int, Doc("Running jobs.", minimum=0)]
+    oldest_seconds: Annotated[float, Doc("The age of the oldest queued job, or 0. In seconds.", minimum=0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,20 +227,20 @@ class QueueStatistics:
     `kinds`: by the name of a lane, which a worker serves or not as a whole.
     """
 
-    queued: int
-    running: int
-    oldest_seconds: float
-    pools: Mapping[str, QueueCounts]
-    kinds: Mapping[str, QueueCounts]
+    queued: Annotated[int, Doc("Queued jobs.", minimum=0)]
+    running: Annotated[int, Doc("Running jobs.", minimum=0)]
+    oldest_seconds: Annotated[float, Doc("The age of the oldest queued job, or 0. In seconds.", minimum=0)]
+    pools: Annotated[Mapping[str, QueueCounts], Doc("For each declared pool: the jobs that it can compile.")]
+    kinds: Annotated[Mapping[str, QueueCounts], Doc("For each lane: jobs that the same workers can compile.")]
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
     """Claims a job for a registered worker. Waits up to `wait` seconds. `job`: claim this job only."""
 
-    worker: str
-    wait: float = 0
-    job: str | None = None
+    worker: Annotated[str, Doc("The id of the worker.", pattern=field_docs.ID)]
+    wait: Annotated[float, Doc("How long the registry waits with its reply. In seconds.", minimum=0, maximum=60)] = 0
+    job: Annotated[str | None, Doc("Claim this job only.", pattern=field_docs.ID)] = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.wait <= 60:
@@ -232,33 +256,42 @@ class Lease:
     `CompileRequest`.
     """
 
-    job: str
-    fence: int
-    seconds: float
-    key: Key
-    constraints: Constraints
-    model: Manifest
-    onnx: str
-    target: int = 0
-    attempt: int = 1
-    cross: bool = False
-    file_name: str | None = None
+    job: Annotated[str, Doc("The id of a job.", pattern=field_docs.ID)]
+    fence: Annotated[int, Doc("The fencing number of the lease.", minimum=0)]
+    seconds: Annotated[float, Doc("What is left of the lease without another heartbeat. In seconds.", minimum=0)]
+    key: Annotated[Key, Doc("The facts that must match exactly.")]
+    constraints: Annotated[Constraints, Doc("What the attributes of the artifact must be.")]
+    model: Annotated[Manifest, Doc("The files of the model.")]
+    onnx: Annotated[
+        str, Doc("The name of the ONNX file in the manifest.", minLength=1, maxLength=limits.MAX_NAME_LENGTH)
+    ]
+    target: Annotated[int, Doc("The index of the chosen target in `can.targets`.", minimum=0)] = 0
+    attempt: Annotated[int, Doc("The number of this attempt; 1 is the first.", minimum=1)] = 1
+    cross: Annotated[bool, Doc("Compile for the GPU that key and constraints describe, instead of the target.")] = False
+    file_name: Annotated[
+        str | None,
+        Doc(
+            "Only for a key of ONNX Runtime's form: the name under which the model is opened.",
+            minLength=1,
+            maxLength=limits.MAX_NAME_LENGTH,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimReply:
     """The reply to a claim: a lease, or None if there was no job."""
 
-    lease: Lease | None = None
+    lease: Annotated[Lease | None, Doc("The lease; null if there was no job.")] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
     """Renews a lease, with the current phase and the log text since the last heartbeat."""
 
-    fence: int
-    phase: str = "compile"
-    log: str = ""
+    fence: Annotated[int, Doc("The fencing number of the lease.", minimum=0)]
+    phase: Annotated[str, Doc("What the worker does at the moment.", maxLength=limits.MAX_PHASE_LENGTH)] = "compile"
+    log: Annotated[str, Doc("New text of the log.", maxLength=limits.MAX_LOG_BYTES)] = ""
 
     def __post_init__(self) -> None:
         limits.check_length(self.log, limits.MAX_LOG_BYTES, "log")
@@ -269,17 +302,17 @@ class Heartbeat:
 class HeartbeatReply:
     """The reply to a heartbeat: the remaining seconds of the lease, and whether the job was cancelled."""
 
-    seconds: float
-    cancelled: bool = False
+    seconds: Annotated[float, Doc("What is left of the lease without another heartbeat. In seconds.", minimum=0)]
+    cancelled: Annotated[bool, Doc("The job was cancelled: stop the compile.")] = False
 
 
 @dataclass(frozen=True, slots=True)
 class FinishJob:
     """Publishes `artifact` and closes the job, in one transaction."""
 
-    fence: int
-    artifact: Publish
-    log: str = ""
+    fence: Annotated[int, Doc("The fencing number of the lease.", minimum=0)]
+    artifact: Annotated[Publish, Doc("The compiled program.")]
+    log: Annotated[str, Doc("New text of the log.", maxLength=limits.MAX_LOG_BYTES)] = ""
 
     def __post_init__(self) -> None:
         limits.check_length(self.log, limits.MAX_LOG_BYTES, "log")
@@ -289,10 +322,12 @@ class FinishJob:
 class FailJob:
     """Reports that the job failed on this worker."""
 
-    fence: int
-    failure: JobFailure
-    log: str = ""
-    provenance: Mapping[str, Any] = field(default_factory=dict)
+    fence: Annotated[int, Doc("The fencing number of the lease.", minimum=0)]
+    failure: Annotated[JobFailure, Doc("Why it failed.")]
+    log: Annotated[str, Doc("New text of the log.", maxLength=limits.MAX_LOG_BYTES)] = ""
+    provenance: Annotated[
+        Mapping[str, Any], Doc("What the publisher or the worker says about how it was made; nobody verified it.")
+    ] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         limits.check_length(self.log, limits.MAX_LOG_BYTES, "log")
@@ -303,7 +338,7 @@ class FailJob:
 class HandBackJob:
     """Returns the job of a worker that stops. It does not count as an attempt."""
 
-    fence: int
+    fence: Annotated[int, Doc("The fencing number of the lease.", minimum=0)]
 
 
 def check_job(identity: str) -> str:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
+from mxr.artifact import field_docs, limits
 from mxr.artifact.attributes import Request
-from mxr.artifact.limits import MAX_SURVEYED, MAX_WATCHED, check_count
+from mxr.artifact.key import SHA256
+from mxr.artifact.matching import Match
 from mxr.util.codec import refuse
+from mxr.util.doc import Doc
 
-from .jobs import Job, JobFailure
+from .jobs import STATES, Job, JobFailure
 
 MAX_TOLD = 500
 """Maximum number of jobs in one reply to a watch. The next reply contains the others."""
@@ -20,10 +23,10 @@ MAX_TOLD = 500
 class Survey:
     """Asks for the status of requests. Creates and queues nothing, and counts no misses."""
 
-    requests: tuple[Request, ...]
+    requests: Annotated[tuple[Request, ...], Doc("The requests.", maxItems=limits.MAX_SURVEYED)]
 
     def __post_init__(self) -> None:
-        check_count(self.requests, MAX_SURVEYED, "requests", "requests")
+        limits.check_count(self.requests, limits.MAX_SURVEYED, "requests", "requests")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,33 +39,35 @@ class RequestStatus:
     compile; `estimate_from`: its basis. `problem`: why the request is ambiguous or invalid.
     """
 
-    artifact: str | None = None
-    match: Mapping[str, Any] = field(default_factory=dict)
-    job: str | None = None
-    state: str | None = None
-    able: bool = False
-    failure: JobFailure | None = None
-    estimate: float | None = None
-    estimate_from: str | None = None
-    problem: str | None = None
+    artifact: Annotated[str | None, Doc("The id of the artifact that a resolve would choose.", pattern=SHA256)] = None
+    match: Annotated[Match | None, Doc("How well the artifact matches.")] = None
+    job: Annotated[str | None, Doc("The open job that a compile request would join.", pattern=field_docs.ID)] = None
+    state: Annotated[str | None, Doc("The state.", enum=STATES)] = None
+    able: Annotated[bool, Doc("A live worker or a declared pool can compile it.")] = False
+    failure: Annotated[JobFailure | None, Doc("The remembered failure that a compile request would get.")] = None
+    estimate: Annotated[float | None, Doc("How long the whole compile probably takes. In seconds.", minimum=0)] = None
+    estimate_from: Annotated[str | None, Doc("What the estimate is based on.")] = None
+    problem: Annotated[str | None, Doc("Why the request is ambiguous or invalid.")] = None
 
 
 @dataclass(frozen=True, slots=True)
 class SurveyReply:
     """The reply of `POST /v1/survey`: the status of each request, in the same order."""
 
-    standings: tuple[RequestStatus, ...]
+    standings: Annotated[tuple[RequestStatus, ...], Doc("The status of each request, in the same order.")]
 
 
 @dataclass(frozen=True, slots=True)
 class WatchJobs:
     """Asks which jobs changed. `jobs`: the known version by job id. `wait`: seconds to wait for a change."""
 
-    jobs: Mapping[str, int]
-    wait: float = 0
+    jobs: Annotated[
+        Mapping[str, int], Doc("The known version of each job, by its id.", maxProperties=limits.MAX_WATCHED)
+    ]
+    wait: Annotated[float, Doc("How long the registry waits with its reply. In seconds.", minimum=0, maximum=60)] = 0
 
     def __post_init__(self) -> None:
-        check_count(self.jobs, MAX_WATCHED, "jobs", "jobs")
+        limits.check_count(self.jobs, limits.MAX_WATCHED, "jobs", "jobs")
         if not 0 <= self.wait <= 60:
             raise refuse("wait", "0 to 60 seconds", self.wait)
 
@@ -71,5 +76,5 @@ class WatchJobs:
 class ChangedJobs:
     """The reply of `POST /v1/jobs/watch`: the changed jobs, without `place`, and the ids that do not exist."""
 
-    jobs: tuple[Job, ...]
-    gone: tuple[str, ...] = ()
+    jobs: Annotated[tuple[Job, ...], Doc("The changed jobs, without their places in the queue.")]
+    gone: Annotated[tuple[str, ...], Doc("The ids of jobs that do not exist.")] = ()

@@ -16,7 +16,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timezone
 from functools import cache, lru_cache
-from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin
 
 from mxr.errors import MalformedError, UsageError
 
@@ -165,6 +165,23 @@ def shape_of(kind: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
     return found, tuple(dict.fromkeys((*names, *needed)))
 
 
+def schema_of_form(kind: Any, _source: Any, handler: Any) -> dict[str, Any]:
+    """Tell pydantic what the JSON document of a dataclass with `json_forms` is: its `__get_pydantic_core_schema__`."""
+    hints, needed = shape_of(kind)
+    described = typing.get_type_hints(kind, include_extras=True)
+    rows = {}
+    for name, hint in hints.items():
+        documented = (hint, *getattr(described[name], "__metadata__", ()))
+        hint = Annotated.__class_getitem__(documented) if documented[1:] else hint  # type: ignore[attr-defined]
+        schema = handler.generate_schema(hint)
+        rows[name] = {"type": "typed-dict-field", "schema": schema, "required": name in needed}
+    document = {"type": "typed-dict", "fields": rows, "cls": kind, "cls_name": kind.__name__}
+    # A message that was decoded is an instance of its class.
+    instance = {"type": "is-instance", "cls": kind}
+    name = f"{kind.__module__}.{kind.__qualname__}:{id(kind)}"
+    return {"type": "json-or-python", "json_schema": document, "python_schema": instance, "ref": name}
+
+
 def fields(value: object, where: str) -> list[tuple[str, object]]:
     """Return the items of a JSON object. Raises `UsageError` for any other value."""
     if not isinstance(value, dict):
@@ -265,6 +282,14 @@ class Timestamp(float):
     """A point in time in seconds since 1970. In JSON: RFC 3339 in UTC with microseconds, so that texts sort by time."""
 
     __slots__ = ()
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> dict[str, Any]:
+        return {"type": "is-instance", "cls": cls}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _core: Any, _handler: Any) -> dict[str, Any]:
+        return {"type": "string", "format": "date-time", "examples": [EXAMPLE]}
 
     def to_json(self) -> str:
         """Return the text, such as `2026-11-24T20:33:41.250000Z`."""

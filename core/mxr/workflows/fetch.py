@@ -258,8 +258,7 @@ def resolve_with_etag(request: Request, client: Client) -> tuple[Answer, str]:
             hint="Run the same version of mxr on both sides, and check for proxies that change replies.",
             context={"id": hit.artifact.id, "origin": hit.artifact.origin, "serve": hit.artifact.serve},
         )
-    match = Match(tuple(hit.match.get("relaxed", ())), dict(hit.match.get("assumed", {})))
-    answer = Answer(hit.artifact, match)
+    answer = Answer(hit.artifact, hit.match)
     check_answer(request, answer)
     return answer, hit.etag
 

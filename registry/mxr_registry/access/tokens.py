@@ -18,7 +18,7 @@ from typing import Any
 from sqlalchemy import func, insert, select, update
 
 from mxr.artifact.limits import MAX_TOKENS
-from mxr.errors import ConflictError, MxrError, NotFoundError
+from mxr.errors import ConflictError, Json, MxrError, NotFoundError
 from mxr.protocol.access import TOKEN_ID, CreateToken, NewToken, Token, check_scopes
 from mxr.util import codec
 from mxr.util.codec import Timestamp
@@ -88,14 +88,14 @@ def tokens_of(session: Session, name: str) -> list[Token]:
     return [found for row in rows if (found := _token(row)).state == "valid"]
 
 
-def list_tokens(session: Session, after: str | None = None, limit: int = MAX_ROWS) -> str:
-    """Return the JSON of one page of tokens, newest first. `after`: `next` of the previous page."""
+def list_tokens(session: Session, after: str | None = None, limit: int = MAX_ROWS) -> Json:
+    """Return one page of tokens, newest first. `after`: `next` of the previous page."""
     query = ROWS
     if after is not None:
         (seq,) = read_cursor("tokens", after, int)
         query = query.where(TokenRow.seq < seq)
     rows = query.order_by(TokenRow.seq.desc())
-    return list_page(session, rows, lambda row: token_json(_token(row)), "tokens", lambda row: (row.seq,), limit)
+    return list_page(session, rows, lambda row: codec.encode(_token(row)), "tokens", lambda row: (row.seq,), limit)
 
 
 def revoke_token(session: Session, id: str) -> Token:
@@ -129,11 +129,6 @@ def record_uses(session: Session, uses: Mapping[str, float]) -> None:
     for id, moment in sorted(uses.items()):
         later = (TokenRow.used_at.is_(None)) | (TokenRow.used_at < moment)
         session.execute(update(TokenRow).where(TokenRow.id == id, later).values(used_at=moment))
-
-
-def token_json(token: Token) -> str:
-    """Return the JSON of a token."""
-    return codec.canonical(codec.encode(token))
 
 
 def _token(row: Row) -> Token:

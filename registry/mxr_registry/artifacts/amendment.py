@@ -13,7 +13,8 @@ What somebody removed stays removed: nothing brings it back by chance, from a ca
 from __future__ import annotations
 
 import logging
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 from sqlalchemy import delete, select, update
@@ -22,12 +23,13 @@ from mxr.artifact import matching
 from mxr.artifact.attributes import Attributes
 from mxr.artifact.key import Difference
 from mxr.errors import ConflictError, MxrError, NotAllowedError
+from mxr.protocol.artifacts import Publish
 from mxr.util.codec import canonical, encode, time_text
 from mxr_registry.database.session import Row, Session, now
 from mxr_registry.database.tables import ArtifactRow, TombstoneRow
 
 from . import catalog, models
-from .checked_publication import CheckedPublication
+from .inspection import Description
 
 log = logging.getLogger("mxr_registry")
 
@@ -42,6 +44,42 @@ COLUMNS = (
     ArtifactRow.provenance_json,
 )
 """Columns of an existing artifact that `amend` needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationSource:
+    """What the registry itself knows of a publication: its origin, the principal, and job and worker of a built one.
+
+    `admin`: the principal may publish again what others removed.
+    """
+
+    origin: str
+    created_by: str
+    job: str | None = None
+    worker: str | None = None
+    admin: bool = False
+
+    @property
+    def uploader(self) -> str | None:
+        """The principal to whose uploads it is restricted; None for an administrator."""
+        return None if self.admin else self.created_by
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedPublication:
+    """A publication with verified bytes and programs that match its key.
+
+    `sources` tells who states each fact. `repairs`: the artifact already exists, and the store has lost blobs of its
+    current manifest.
+    """
+
+    message: Publish
+    source: PublicationSource
+    digest: str
+    id: str
+    sources: Mapping[str, str]
+    description: Description
+    repairs: bool = False
 
 
 def facts_of(session: Session, namespace: str, checked: CheckedPublication) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from sqlalchemy import select
 
 from mxr.artifact import candidates as rules
 from mxr.artifact.attributes import Request
+from mxr.artifact.candidates import Candidates
 from mxr.artifact.key import FIXED, Key
 from mxr.artifact.matching import Candidate
 from mxr.artifact.partial import FACTS, PartialRequest
@@ -34,7 +35,7 @@ PREFETCHED = 50
 MAX_LISTED = 50
 """Candidates in one reply, the newest toolchains first."""
 
-MAX_CACHED = 1 << 20
+MAX_CACHED = 512 << 10
 """Bytes of the texts of decoded keys, and of partial requests, that are kept."""
 
 COLUMNS = (*catalog.CANDIDATE_COLUMNS, ArtifactRow.key_json)
@@ -42,16 +43,8 @@ COLUMNS = (*catalog.CANDIDATE_COLUMNS, ArtifactRow.key_json)
 _KEYS = DecodingCache(lambda text: codec.decode(Key, json.loads(text), "key"), MAX_CACHED)
 
 
-_PARTIALS = DecodingCache(lambda body: codec.decode(PartialRequest, codec.parse(body, "The body")), MAX_CACHED)
-
-
-def decode_partial_request(body: bytes) -> PartialRequest:
-    """Decode the partial request in a body. Raises `UsageError`."""
-    return _PARTIALS.get(body)
-
-
-def find_candidates(db: Database, namespace: str, partial: PartialRequest) -> str | None:
-    """Return the JSON of `Candidates`; None if there are none. Raises `UsageError` for a request without a target."""
+def find_candidates(db: Database, namespace: str, partial: PartialRequest) -> Candidates | None:
+    """Return the candidates; None if there are none. Raises `UsageError` for a request without a target."""
     with db.reading() as session:
         rows, more = _read_rows(session, namespace, partial)
         default = default_serve(session)
@@ -60,10 +53,8 @@ def find_candidates(db: Database, namespace: str, partial: PartialRequest) -> st
     found = rules.choices(partial, map(_program, rows), serve=rows[0].serve or default)
     if not found:
         return None
-    keys = {row.id: row.key_json for row in rows}
-    listed = ",".join(_to_json(each, keys[each.id]) for each in found[:MAX_LISTED])
-    varies = codec.canonical(rules.varying(found) if len(found) > 1 else {})
-    return f'{{"candidates":[{listed}],"total":{len(found)},"more":{json.dumps(more)},"varies":{varies}}}'
+    varies = rules.varying(found) if len(found) > 1 else {}
+    return Candidates(tuple(found[:MAX_LISTED]), len(found), more, varies)
 
 
 def _read_rows(session: Session, namespace: str, partial: PartialRequest) -> tuple[list[Row], bool]:
@@ -82,13 +73,6 @@ def _read_rows(session: Session, namespace: str, partial: PartialRequest) -> tup
                     return rows, True
                 rows.append(row)
     return rows, False
-
-
-def _to_json(choice: rules.Choice, key_json: str) -> str:
-    """Return the JSON of a choice. The stored key is that of the choice, unless it is for the generic family."""
-    rest = {name: getattr(choice, name) for name in ("id", *rules.DIVIDING)}
-    key = key_json if _KEYS.get(key_json.encode()) is choice.key else choice.key.canonical
-    return f'{{"key":{key},{json.dumps(rest)[1:]}'
 
 
 def no_candidates_error(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from pydantic import Field
 from sqlalchemy import delete, exists, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
@@ -15,7 +15,7 @@ from mxr.artifact.attributes import Attributes, RelatedKey
 from mxr.artifact.key import TARGET
 from mxr.artifact.manifest import File, Manifest
 from mxr.artifact.matching import BUILT, PUBLISHER, Candidate
-from mxr.errors import NotAllowedError, NotFoundError, UsageError
+from mxr.errors import Json, NotAllowedError, NotFoundError, UsageError
 from mxr.util.codec import decode, time_text
 from mxr.util.hashing import sha256_hex
 from mxr_registry.database.paging import ListFilters, begins_with, list_page, read_cursor
@@ -30,6 +30,7 @@ from mxr_registry.database.tables import (
     TombstoneRow,
 )
 from mxr_registry.decoding_cache import DecodingCache
+from mxr_registry.json_text import stored
 
 from . import locks
 
@@ -75,30 +76,28 @@ CANDIDATE_COLUMNS = (
 """Columns of an artifact that `candidate_of` needs."""
 
 
-@dataclass(frozen=True, slots=True)
-class TargetFilters(ListFilters):
+class TargetFilters(ListFilters, frozen=True):
     """Filters by model and by where programs run."""
 
-    model: str | None = None
-    kind: str | None = None
-    vendor: str | None = None
-    arch: str | None = None
-    migraphx: str | None = None
-    rocm: str | None = None
+    model: str | None = Field(None, description="The identity of the model.")
+    kind: str | None = Field(None, description="`gpu` or `ref`.")
+    vendor: str | None = Field(None, description="`amd` or `hygon`.")
+    arch: str | None = Field(None, description="The GPU architecture.")
+    migraphx: str | None = Field(None, description="The version of MIGraphX, MAJOR.MINOR.")
+    rocm: str | None = Field(None, description="The version of ROCm, MAJOR.MINOR.")
 
 
-@dataclass(frozen=True, slots=True)
-class ArtifactFilters(TargetFilters):
-    """Filters of a list of artifacts. `name`: how the name of the model begins. `input`: the name of an input."""
+class ArtifactFilters(TargetFilters, frozen=True):
+    """Filters of a list of artifacts."""
 
-    name: str | None = None
-    digest: str | None = None
-    precision: str | None = None
-    input: str | None = None
+    name: str | None = Field(None, description="How the name of the model begins.")
+    digest: str | None = Field(None, description="The digest of the key.")
+    precision: str | None = Field(None, description="The precision, such as `fp16`.")
+    input: str | None = Field(None, description="The name of an input.")
 
 
-def list_artifacts(session: Session, namespace: str, filters: ArtifactFilters) -> str:
-    """Return the JSON of one page of artifacts, newest first."""
+def list_artifacts(session: Session, namespace: str, filters: ArtifactFilters) -> Json:
+    """Return one page of artifacts, newest first."""
     row = ArtifactRow
     query = select(*COLUMNS).where(row.namespace == namespace)
     query = query.where(*filters.equal(row, "model", *TARGET, "digest", "precision"))
@@ -114,32 +113,26 @@ def list_artifacts(session: Session, namespace: str, filters: ArtifactFilters) -
     rule = default_serve(session)
     rows = query.order_by(row.seq.desc())
     return list_page(
-        session,
-        rows,
-        lambda each: f"{{{fields_of(each, rule)}}}",
-        "artifacts",
-        lambda each: (each.seq,),
-        filters.limit,
+        session, rows, lambda each: listed(each, rule), "artifacts", lambda each: (each.seq,), filters.limit
     )
 
 
-def show_artifact(session: Session, namespace: str, id: str) -> str:
-    """Return the JSON of one artifact with its manifest and description. Raises `NotFoundError`, `UsageError`."""
+def show_artifact(session: Session, namespace: str, id: str) -> Json:
+    """Return one artifact with its manifest and description. Raises `NotFoundError`, `UsageError`."""
     return show_row(find_artifact(session, namespace, id), default_serve(session))
 
 
-def show_row(row: Row, default: str) -> str:
-    """Return the JSON of the artifact in a row of `find_artifact`. `default`: see `fields_of`."""
-    description = row.description_json or "null"
-    return f'{{{fields_of(row, default)},"description":{description},"manifest":{row.manifest_json}}}'
+def show_row(row: Row, default: str) -> Json:
+    """Return the artifact in a row of `find_artifact`. `default`: see `listed`."""
+    return listed(row, default) | {"description": stored(row.description_json), "manifest": stored(row.manifest_json)}
 
 
-def fields_of(row: Row, default: str) -> str:
-    """Return the JSON fields of an artifact that every reply contains, without the enclosing braces.
+def listed(row: Row, default: str) -> Json:
+    """Return the artifact in a row as it is in lists: the JSON value of a `ListedArtifact`.
 
     `default`: the rule `serve` of a namespace without one of its own.
     """
-    plain = {
+    return {
         "id": row.id,
         "digest": row.digest,
         "sha256": row.sha256,
@@ -156,16 +149,22 @@ def fields_of(row: Row, default: str) -> str:
         "serve": row.serve or default,
         "model": "verified" if row.origin == BUILT else "claimed",
         "model_name": row.model_name,
+        "key": stored(row.key_json),
+        "attributes": stored(row.attributes_json),
+        "provenance": stored(row.provenance_json),
+        "sources": stored(row.sources_json),
     }
-    return (
-        f'{json.dumps(plain)[1:-1]},"key":{row.key_json},"attributes":{row.attributes_json},'
-        f'"provenance":{row.provenance_json},"sources":{row.sources_json}'
-    )
 
 
-def etag_of(row: Row, fields: str) -> str:
-    """Return the entity tag of an artifact with these `fields_of`. It changes with every field that a client caches."""
-    return f'W/"{sha256_hex((fields + row.manifest_json).encode())[:32]}"'
+def etag_of(row: Row, default: str) -> str:
+    """Return the entity tag of an artifact, which changes with every field that a client caches.
+
+    `default`: see `listed`.
+    """
+    facts = (row.key_json, row.attributes_json, row.provenance_json, row.sources_json, row.manifest_json)
+    plain = (row.id, row.promoted_at, row.changed_at, row.restored_at, row.origin, row.serve or default, row.model_name)
+    text = "\n".join(map(str, (*facts, *plain)))
+    return f'W/"{sha256_hex(text.encode())[:32]}"'
 
 
 def candidate_of(row: Row, related: RelatedKey | None) -> Candidate:
@@ -247,8 +246,8 @@ def file_of(row: Row, name: str) -> File:
     raise NotFoundError(f"Artifact {row.id[:12]} has no file {name!r}.", hint=f"Use one of its files: {names}.")
 
 
-def promote_artifact(session: Session, namespace: str, id: str) -> str:
-    """Prefer an artifact over all others that serve the same request, and return its JSON. The last promotion wins."""
+def promote_artifact(session: Session, namespace: str, id: str) -> Json:
+    """Prefer an artifact over all others that serve the same request, and return it. The last promotion wins."""
     row = find_artifact(session, namespace, id)
     advisory_lock(session, f"promote {namespace} {row.digest}")
     latest = select(func.coalesce(func.max(ArtifactRow.promoted), 0)).where(
@@ -284,8 +283,8 @@ def delete_rows(session: Session, artifacts: Sequence[int]) -> int:
 
 def remove_artifact(
     session: Session, namespace: str, id: str, by: str, owner: str | None = None, *, force: bool = False
-) -> str:
-    """Remove an artifact and return its last JSON. Its blobs stay until a sweep finds them unreferenced.
+) -> Json:
+    """Remove an artifact and return it as it was. Its blobs stay until a sweep finds them unreferenced.
 
     It leaves a tombstone with `by`, the principal who removed it: nobody publishes it again by chance. `owner`: the
     principal that may remove only what it pushed itself. `force`: take it out of the registered locks that pin it, as

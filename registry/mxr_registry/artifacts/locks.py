@@ -13,11 +13,11 @@ from sqlalchemy.exc import IntegrityError
 
 from mxr.artifact.limits import MAX_LOCKS, MAX_LOCKS_EACH
 from mxr.artifact.matching import DESCRIPTIONS, allows
-from mxr.errors import ConflictError, NoSuchArtifactError, NotAllowedError, NotFoundError, UsageError
-from mxr.util.codec import canonical, time_text
+from mxr.errors import ConflictError, Json, NoSuchArtifactError, NotAllowedError, NotFoundError, UsageError
+from mxr.protocol.artifacts import RegisteredLock
+from mxr.util.codec import Timestamp, encode
 from mxr_registry.database.paging import MAX_ROWS, list_page, read_cursor
 from mxr_registry.database.session import Database, Row, Session, now, upsert
-from mxr_registry.database.stored_object import StoredObject
 from mxr_registry.database.tables import ArtifactRow, LockArtifactRow, LockRow
 
 from . import namespaces
@@ -29,8 +29,8 @@ MAX_NAMED = 20
 
 def register_lock(
     db: Database, namespace: str, name: str, ids: Sequence[str], created_by: str, owner: str | None = None
-) -> StoredObject:
-    """Register a lock, or replace the artifacts that it pins, and return it.
+) -> tuple[RegisteredLock, bool]:
+    """Register a lock, or replace the artifacts that it pins. Return it, and whether it is new.
 
     `created_by`: whose a new lock is. `owner`: the principal that may replace only its own. Runs in one transaction:
     the lock pins all of these artifacts, or nothing changes. Raises `NoSuchArtifactError`, which lists the missing
@@ -54,7 +54,7 @@ def register_lock(
             session.execute(delete(LockArtifactRow).where(LockArtifactRow.lock == row.seq))
             if wanted:
                 session.execute(insert(LockArtifactRow), [{"lock": row.seq, "artifact": seq} for seq in wanted])
-            return StoredObject(show_lock(session, namespace, name), name, new=row.created_at == moment)
+            return show_lock(session, namespace, name), row.created_at == moment
     except IntegrityError:
         raise NoSuchArtifactError(
             "An artifact of this lock has just been removed.", hint="Create the lock again."
@@ -141,14 +141,14 @@ def find_lock(session: Session, namespace: str, name: str) -> Row:
     return found
 
 
-def show_lock(session: Session, namespace: str, name: str) -> str:
-    """Return the JSON of one lock with the ids of its artifacts. Raises `NotFoundError`."""
+def show_lock(session: Session, namespace: str, name: str) -> RegisteredLock:
+    """Return one lock with the ids of its artifacts. Raises `NotFoundError`."""
     row = find_lock(session, namespace, name)
-    return _to_json(row, _ids(session, row.seq))
+    return _lock(row, _ids(session, row.seq))
 
 
-def list_locks(session: Session, namespace: str, after: str | None = None, limit: int = MAX_ROWS) -> str:
-    """Return the JSON of one page of locks, sorted by name. `after`: `next` of the previous page."""
+def list_locks(session: Session, namespace: str, after: str | None = None, limit: int = MAX_ROWS) -> Json:
+    """Return one page of locks, sorted by name. `after`: `next` of the previous page."""
     row = LockRow
     query = select(row.seq, row.name, row.created_at, row.created_by, row.updated_at).where(row.namespace == namespace)
     if after is not None:
@@ -156,7 +156,12 @@ def list_locks(session: Session, namespace: str, after: str | None = None, limit
         query = query.where(row.name > name)
     rows = query.order_by(row.name)
     return list_page(
-        session, rows, lambda each: _to_json(each, _ids(session, each.seq)), "locks", lambda each: (each.name,), limit
+        session,
+        rows,
+        lambda each: encode(_lock(each, _ids(session, each.seq))),
+        "locks",
+        lambda each: (each.name,),
+        limit,
     )
 
 
@@ -165,13 +170,12 @@ def _ids(session: Session, lock: int) -> Sequence[str]:
     return session.execute(joined.where(LockArtifactRow.lock == lock).order_by(ArtifactRow.id)).scalars().all()
 
 
-def _to_json(row: Row, ids: Iterable[str]) -> str:
-    times = {"created_at": time_text(row.created_at), "updated_at": time_text(row.updated_at)}
-    return canonical({"name": row.name, "artifacts": list(ids), "created_by": row.created_by} | times)
+def _lock(row: Row, ids: Iterable[str]) -> RegisteredLock:
+    return RegisteredLock(row.name, tuple(ids), row.created_by, Timestamp(row.created_at), Timestamp(row.updated_at))
 
 
-def unregister_lock(session: Session, namespace: str, name: str, owner: str | None = None) -> str:
-    """Unregister a lock and return its last JSON. Its artifacts can be removed and swept again.
+def unregister_lock(session: Session, namespace: str, name: str, owner: str | None = None) -> RegisteredLock:
+    """Unregister a lock and return it as it was. Its artifacts can be removed and swept again.
 
     `owner`: the principal that may remove only its own. Raises `NotFoundError`, `NotAllowedError`.
     """

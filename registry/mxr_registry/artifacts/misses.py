@@ -13,11 +13,12 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from mxr.artifact.attributes import Request
 from mxr.artifact.limits import MAX_MISS_BYTES, MAX_MISSES
-from mxr.errors import MxrError
+from mxr.errors import Json, MxrError
 from mxr.util.codec import canonical, time_text
 from mxr_registry.database.paging import MAX_ROWS, list_page, read_cursor
 from mxr_registry.database.session import Database, Row, Session, now, upsert
 from mxr_registry.database.tables import MissRow
+from mxr_registry.json_text import stored
 
 log = logging.getLogger("mxr_registry")
 
@@ -74,8 +75,8 @@ def _trim(session: Session, namespace: str) -> None:
         session.execute(delete(row).where(row.namespace == namespace, row.last_at < oldest))
 
 
-def list_misses(session: Session, namespace: str, after: str | None = None, limit: int = MAX_ROWS) -> str:
-    """Return the JSON of one page of misses, latest first. `after`: `next` of the previous page.
+def list_misses(session: Session, namespace: str, after: str | None = None, limit: int = MAX_ROWS) -> Json:
+    """Return one page of misses, latest first. `after`: `next` of the previous page.
 
     Raises `UsageError`.
     """
@@ -85,11 +86,15 @@ def list_misses(session: Session, namespace: str, after: str | None = None, limi
         earlier = (MissRow.last_at == last_at) & (MissRow.request > request)
         query = query.where((MissRow.last_at < last_at) | earlier)
     rows = query.order_by(MissRow.last_at.desc(), MissRow.request)
-    return list_page(session, rows, _to_json, "misses", lambda row: (float(row.last_at), row.request), limit)
+    return list_page(session, rows, _listed, "misses", lambda row: (float(row.last_at), row.request), limit)
 
 
-def _to_json(row: Row) -> str:
-    return (
-        f'{{"digest":"{row.digest}","request":{row.request_json},"count":{row.count},"first_at":"{time_text(row.first_at)}",'
-        f'"last_at":"{time_text(row.last_at)}","nearest":{row.nearest_json}}}'
-    )
+def _listed(row: Row) -> Json:
+    return {
+        "digest": row.digest,
+        "request": stored(row.request_json),
+        "count": row.count,
+        "first_at": time_text(row.first_at),
+        "last_at": time_text(row.last_at),
+        "nearest": stored(row.nearest_json),
+    }

@@ -15,15 +15,15 @@ from mxr.artifact import limits
 from mxr.artifact.key import MODEL_SHORT
 from mxr.artifact.manifest import File
 from mxr.artifact.model_files import ModelFiles
-from mxr.errors import DamagedError, NoSuchBlobError, NoSuchModelError
+from mxr.errors import DamagedError, Json, NoSuchBlobError, NoSuchModelError
 from mxr.onnxfile import OnnxInput, OnnxModel, OutputDim, check_names
 from mxr.protocol.artifacts import RegisterModel, check_model
 from mxr.util.codec import canonical, encode, refuse
 from mxr_registry.access.scopes import Caller
-from mxr_registry.database.paging import MAX_ROWS, PREFETCHED, cursor, page_json, read_cursor, read_page
+from mxr_registry.database.paging import MAX_ROWS, PREFETCHED, cursor, read_cursor, read_page
 from mxr_registry.database.session import Database, Row, Session, now
-from mxr_registry.database.stored_object import StoredObject
 from mxr_registry.database.tables import ArtifactRow, ModelBlobRow, ModelRow
+from mxr_registry.json_text import stored
 from mxr_registry.storage.store import Store
 
 from . import blobs
@@ -41,8 +41,8 @@ def register_model(
     describe_model: DescribeModel,
     caller: Caller,
     declared: RegisterModel,
-) -> StoredObject:
-    """Register a model with its bytes and return it. It is new if the registry did not have its bytes.
+) -> tuple[Json, bool]:
+    """Register a model with its bytes. Return it, and whether the registry did not have its bytes.
 
     `describe_model` returns the description of an ONNX file, or raises `DamagedError`. Raises `NoSuchBlobError`, and
     `DamagedError` if the files are another model, or the ONNX file names other external data than the manifest. Call it
@@ -57,13 +57,13 @@ def register_model(
     if not known or row is None or row.graph is None or not _is_whole(json.loads(row.told_json or "{}")):
         description = describe_model(next(file for file in declared.manifest.files if file.name == declared.onnx))
         check_external_data(declared, description)
-    text = _write(db, namespace, caller.principal, declared, description)
-    return StoredObject(text, declared.identity, new=row is None or not row.complete)
+    model = _write(db, namespace, caller.principal, declared, description)
+    return model, row is None or not row.complete
 
 
 def _write(
     db: Database, namespace: str, created_by: str, declared: RegisterModel, description: Description | None
-) -> str:
+) -> Json:
     for _ in range(ATTEMPTS):
         try:
             with db.writing() as session:
@@ -198,15 +198,15 @@ def name_of(session: Session, namespace: str, model: str) -> str | None:
     return session.execute(query).scalar()
 
 
-def show_model(session: Session, namespace: str, model: str) -> str:
-    """Return the JSON of one model with its manifest.
+def show_model(session: Session, namespace: str, model: str) -> Json:
+    """Return one model with its manifest.
 
     A model whose bytes the registry never had is shown as the publishers of its programs describe it, if they agree.
     Raises `NoSuchModelError`.
     """
     row = _find(session, namespace, check_model(model))
     if row is not None:
-        return _to_json(row, row.manifest_json)
+        return _listed(row) | {"manifest": stored(row.manifest_json)}
     first: dict[str, Any] | None = None
     for claim in _claims(session, namespace, model):
         first = first or claim
@@ -218,7 +218,7 @@ def show_model(session: Session, namespace: str, model: str) -> str:
             )
     if first is None:
         raise NoSuchModelError(f"The registry does not know the model {model}.")
-    return canonical(_claimed(model, first))
+    return _claimed(model, first)
 
 
 def _claims(session: Session, namespace: str, model: str) -> Iterator[dict[str, Any]]:
@@ -240,8 +240,8 @@ def _claimed(model: str, claim: dict[str, Any]) -> dict[str, Any]:
 
 def list_models(
     session: Session, namespace: str, prefix: str | None = None, after: str | None = None, limit: int = MAX_ROWS
-) -> str:
-    """Return the JSON of one page of models without manifests, newest first. `after`: `next` of the previous page.
+) -> Json:
+    """Return one page of models without manifests, newest first. `after`: `next` of the previous page.
 
     With `prefix`, of the models whose identity begins with it; the last page also has those that are only claimed.
     """
@@ -256,7 +256,7 @@ def list_models(
         if not MODEL_SHORT.fullmatch(prefix):
             raise refuse("prefix", "sha256: and 12 to 64 hex digits", prefix)
         query = query.where(row.model.startswith(prefix))
-    page, last = read_page(session, query.order_by(row.seq.desc()), lambda each: _to_json(each, None), limit)
+    items, last = read_page(session, query.order_by(row.seq.desc()), _listed, limit)
     if prefix is not None and last is None:
         table = ArtifactRow
         stored = select(row.model).where(row.namespace == namespace)
@@ -264,13 +264,17 @@ def list_models(
             table.namespace == namespace, table.model.startswith(prefix), table.model.not_in(stored)
         )
         for model in session.execute(models.distinct().limit(MAX_LISTED)).scalars():
-            page.append(canonical(_claimed(model, {"name": "model.onnx", "inputs": []})))
-    return page_json(page, None if last is None else cursor("models", (last.seq,)))
+            items.append(_claimed(model, {"name": "model.onnx", "inputs": []}))
+    return {"items": items, "next": None if last is None else cursor("models", (last.seq,))}
 
 
-def _to_json(row: Row, manifest: str | None) -> str:
-    name, onnx, complete = (json.dumps(each) for each in (row.name, row.onnx, row.complete))
-    return (
-        f'{{"model":"{row.model}","name":{name},"inputs":{row.inputs_json},"complete":{complete},"claimed":false,'
-        f'"onnx":{onnx},"manifest":{manifest or "null"}}}'
-    )
+def _listed(row: Row) -> Json:
+    return {
+        "model": row.model,
+        "name": row.name,
+        "inputs": stored(row.inputs_json),
+        "complete": row.complete,
+        "claimed": False,
+        "onnx": row.onnx,
+        "manifest": None,
+    }

@@ -19,16 +19,15 @@ from mxr.artifact import limits, matching, model_evidence, program_evidence
 from mxr.artifact.key import TARGET, Difference
 from mxr.artifact.manifest import File, Manifest, artifact_id
 from mxr.artifact.target import show_precision
-from mxr.errors import ConflictError, MismatchError, MxrError, NoSuchBlobError, UsageError
+from mxr.errors import ConflictError, Json, MismatchError, MxrError, NoSuchBlobError, UsageError
 from mxr.protocol.artifacts import Publish
 from mxr.util.codec import canonical, decode, encode
 from mxr_registry.database.session import Database, Session, now
-from mxr_registry.database.stored_object import StoredObject
 from mxr_registry.database.tables import ArtifactBlobRow, ArtifactInputRow, ArtifactRow
 from mxr_registry.storage.store import Store
 
 from . import amendment, blobs, catalog, models
-from .checked_publication import CheckedPublication, PublicationSource
+from .amendment import CheckedPublication, PublicationSource
 from .inspection import Description
 
 Inspect = Callable[[Sequence[File]], tuple[Description, ...]]
@@ -47,7 +46,7 @@ class RecordedPublication:
 
 def publish(
     db: Database, store: Store, inspect: Inspect, namespace: str, source: PublicationSource, message: Publish
-) -> StoredObject:
+) -> tuple[Json, bool]:
     """Publish an artifact for a publisher and return it.
 
     Raises `NoSuchBlobError`, `DamagedError`, `DamagedBlobError`, `MismatchError` if a program contradicts its key,
@@ -60,13 +59,13 @@ def publish(
         try:
             with db.writing() as session:
                 found = write_artifact(session, namespace, checked)
-                text = catalog.show_artifact(session, namespace, checked.id)
+                artifact = catalog.show_artifact(session, namespace, checked.id)
         except IntegrityError:
             # Another request wrote the same artifact or its model at the same time; the next attempt finds it.
             continue
         if found.problem is not None:
             raise found.problem
-        return StoredObject(text, checked.id, found.new)
+        return artifact, found.new
     raise NoSuchBlobError("A blob of this artifact has just been swept.")
 
 

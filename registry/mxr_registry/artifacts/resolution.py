@@ -1,4 +1,4 @@
-"""Resolve a request to an artifact: a choice among few rows, and a reply assembled from the stored JSON of one.
+"""Resolve a request to an artifact: a choice among few rows, and a reply made of the stored JSON of one.
 
 A whole fleet calls this at the same time: a hit runs one or two indexed queries and does not re-encode stored JSON.
 What a publisher can make large, such as a manifest, is read of the chosen artifact only. The digests of a request are
@@ -17,14 +17,15 @@ from sqlalchemy import Select, and_, bindparam, exists, literal_column, or_, sel
 from sqlalchemy.orm import aliased
 
 from mxr.artifact import matching
-from mxr.artifact.attributes import RelatedKey, Request
+from mxr.artifact.attributes import Request
 from mxr.artifact.limits import MAX_CANDIDATES
 from mxr.artifact.matching import BUILT, Candidate, Match, rule_for_compiles
+from mxr.errors import Json
 from mxr.protocol.artifacts import API
-from mxr.util import codec
+from mxr.util.codec import encode
 from mxr_registry.database.session import Database, PreparedQuery, Row, Session, default_serve
 from mxr_registry.database.tables import ArtifactRow
-from mxr_registry.decoding_cache import DecodingCache
+from mxr_registry.json_text import stored
 
 from . import catalog, miss_report, misses, namespaces
 from .usage import UsageCounter
@@ -66,12 +67,6 @@ With `REPLY_COLUMNS` where there is only one, as nearly always; otherwise the ot
 CHOSEN = select(*REPLY_COLUMNS).where(ArtifactRow.seq == bindparam("of"))
 """One artifact, with what a reply needs. Parameter: `of`, its `seq`."""
 
-MAX_AT_ONCE = 4 << 10
-"""Bytes of a body that the event loop decodes itself, see `hit_at_once`."""
-
-MAX_CACHED = 1 << 20
-"""Bytes of the bodies whose decoded requests are kept."""
-
 PREPARED = PreparedQuery(MATCHING_DIGEST)
 PREPARED_CHOSEN = PreparedQuery(CHOSEN)
 
@@ -80,46 +75,31 @@ RunQuery = Callable[[PreparedQuery, Mapping[str, object]], "list[Row] | None"]
 """Runs a query. None where it could take long."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResolveRequest:
-    """A request, and the keys whose programs can serve it, by digest: its own first."""
+MAX_FEW = 16
+"""Inputs and variables of a key up to which the event loop computes its digests."""
 
-    request: Request
-    related: Mapping[str, RelatedKey]
 
-    @classmethod
-    def of(cls, request: Request) -> ResolveRequest:
-        """Compute the digests of a request."""
-        return cls(request, request.related)
+def is_short(request: Request) -> bool:
+    """Whether a request has no more keys than `MATCHING_DIGEST` has parameters: its own, and one of its family."""
+    return len(request.related) <= 2
 
-    @property
-    def is_short(self) -> bool:
-        """Whether it has no more keys than `MATCHING_DIGEST` has parameters: its own, and one of the generic family."""
-        return len(self.related) <= 2
+
+def _is_quick(request: Request) -> bool:
+    """Whether the digests of a request are known, or take no time that the event loop would notice."""
+    key = request.key
+    return "related" in vars(request) or len(key.inputs) + len(key.env) + len(key.options) <= MAX_FEW
 
 
 @dataclass(frozen=True, slots=True)
 class ResolveResult:
-    """The artifact that satisfies a request: its id, and the JSON of the `Hit` (see `mxr.protocol.artifacts`)."""
+    """The artifact that satisfies a request: its id, and the JSON value of a `ResolveReply`."""
 
     id: str
-    text: str
+    reply: Json
 
 
-def decode_request(body: bytes) -> ResolveRequest:
-    """Decode the request in the body of a resolve. Raises `UsageError`."""
-    return _REQUESTS.get(body)
-
-
-def _read(body: bytes) -> ResolveRequest:
-    return ResolveRequest.of(codec.decode(Request, codec.parse(body, "The body")))
-
-
-_REQUESTS = DecodingCache(_read, MAX_CACHED)
-
-
-def hit(db: Database, usage: UsageCounter, namespace: str, request: ResolveRequest) -> str | None:
-    """Return the JSON of a `Hit`, and count a use of the artifact; None if there is none.
+def hit(db: Database, usage: UsageCounter, namespace: str, request: Request) -> Json | None:
+    """Return the JSON value of a `ResolveReply`, and count a use of the artifact; None if there is none.
 
     Raises `UsageError` if the request leaves a feature open and the matching artifacts differ in it.
     """
@@ -127,35 +107,34 @@ def hit(db: Database, usage: UsageCounter, namespace: str, request: ResolveReque
     return None if found is None else _count(usage, namespace, found)
 
 
-def hit_at_once(db: Database, usage: UsageCounter, namespace: str, body: bytes) -> str | None:
-    """Return the JSON of a `Hit` as `hit` does, without a thread; None if there is none, or if it could take long.
+def hit_at_once(db: Database, usage: UsageCounter, namespace: str, request: Request) -> Json | None:
+    """Return what `hit` does, without a thread; None if there is none, or if it could take long.
 
     For the event loop: see `Database.run_at_once`. Raises `UsageError`.
     """
-    if len(body) > MAX_AT_ONCE:
+    if not (_is_quick(request) and is_short(request)):
         return None
-    request = decode_request(body)
-    found = _find_hit(db.run_at_once, db.serve, namespace, request) if request.is_short else None
+    found = _find_hit(db.run_at_once, db.serve, namespace, request)
     return _count(usage, namespace, found) if found else None
 
 
-def _count(usage: UsageCounter, namespace: str, found: ResolveResult) -> str:
+def _count(usage: UsageCounter, namespace: str, found: ResolveResult) -> Json:
     usage.count(namespace, found.id)
-    return found.text
+    return found.reply
 
 
-def refuse(db: Database, namespace: str, request: ResolveRequest) -> NoReturn:
+def refuse(db: Database, namespace: str, request: Request) -> NoReturn:
     """Count a miss. Raises `NoSuchArtifactError`, which explains it."""
     with db.reading() as session:
         rule = namespaces.rule_of(session, namespace)
-        error, nearest = miss_report.miss_error(session, namespace, request.request, rule)
-    misses.record_miss(db, namespace, request.request, request.request.key.digest, nearest)
+        error, nearest = miss_report.miss_error(session, namespace, request, rule)
+    misses.record_miss(db, namespace, request, request.key.digest, nearest)
     raise error
 
 
-def find_hit(db: Database, namespace: str, request: ResolveRequest) -> ResolveResult | None:
+def find_hit(db: Database, namespace: str, request: Request) -> ResolveResult | None:
     """Return the hit, or None. Raises `UsageError` as `hit` does."""
-    if not request.is_short:
+    if not is_short(request):
         with db.reading() as session:
             chosen = choose_row(_rows(session, namespace, request), request, db.serve)
             row = session.execute(CHOSEN, {"of": chosen[0].order}).one() if chosen else None
@@ -163,7 +142,7 @@ def find_hit(db: Database, namespace: str, request: ResolveRequest) -> ResolveRe
     return _find_hit(db.run_prepared, db.serve, namespace, request)
 
 
-def _find_hit(run: RunQuery, default: str, namespace: str, request: ResolveRequest) -> ResolveResult | None:
+def _find_hit(run: RunQuery, default: str, namespace: str, request: Request) -> ResolveResult | None:
     while rows := run(PREPARED, _parameters(namespace, request)):
         chosen = choose_row(rows, request, default)
         if chosen is None:
@@ -178,18 +157,25 @@ def _find_hit(run: RunQuery, default: str, namespace: str, request: ResolveReque
     return None
 
 
-def _rows(session: Session, namespace: str, request: ResolveRequest) -> Sequence[Row]:
+def _rows(session: Session, namespace: str, request: Request) -> Sequence[Row]:
     query = CHOOSABLE.where(ArtifactRow.digest.in_(request.related)).limit(len(request.related) * MAX_CANDIDATES)
     return session.execute(query, {"namespace": namespace}).all()
 
 
-def _parameters(namespace: str, request: ResolveRequest) -> dict[str, object]:
+def _parameters(namespace: str, request: Request) -> dict[str, object]:
     digests = list(request.related)
     return {"namespace": namespace, "digest": digests[0], "generic": digests[-1]}
 
 
 def _result(row: Row, match: Match, default: str) -> ResolveResult:
-    return ResolveResult(row.id, _to_json(row, match, default))
+    base = f"{API}/artifacts/{row.id}/files/"
+    reply = {
+        "artifact": catalog.listed(row, default) | {"manifest": stored(row.manifest_json), "description": None},
+        "match": encode(match),
+        "urls": {name: base + quote(name) for name in json.loads(row.names_json)},
+        "etag": catalog.etag_of(row, default),
+    }
+    return ResolveResult(row.id, reply)
 
 
 def find_compiled(session: Session, namespace: str, request: Request) -> tuple[Candidate, Match] | None:
@@ -197,10 +183,7 @@ def find_compiled(session: Session, namespace: str, request: Request) -> tuple[C
 
     Raises `UsageError` as `hit` does.
     """
-    resolve_request = ResolveRequest.of(request)
-    return choose_row(
-        _rows(session, namespace, resolve_request), resolve_request, default_serve(session), compiles=True
-    )
+    return choose_row(_rows(session, namespace, request), request, default_serve(session), compiles=True)
 
 
 def find_compiled_id(session: Session, namespace: str, request: Request) -> str | None:
@@ -210,27 +193,11 @@ def find_compiled_id(session: Session, namespace: str, request: Request) -> str 
 
 
 def choose_row(
-    rows: Sequence[Row], request: ResolveRequest, default: str, *, compiles: bool = False
+    rows: Sequence[Row], request: Request, default: str, *, compiles: bool = False
 ) -> tuple[Candidate, Match] | None:
     """Choose among rows of `CHOOSABLE`. `default`: the rule of a namespace without one of its own."""
     if not rows:
         return None
     found = [catalog.candidate_of(row, request.related[row.digest]) for row in rows]
     rule = rows[0].serve or default
-    return matching.choose_candidate(
-        request.request.constraints, found, serve=rule_for_compiles(rule) if compiles else rule
-    )
-
-
-def _to_json(row: Row, match: Match, default: str) -> str:
-    fields = catalog.fields_of(row, default)
-    return (
-        f'{{"artifact":{{{fields},"manifest":{row.manifest_json}}},'
-        f'"match":{json.dumps(match.to_json())},"urls":{{{_urls(row.id, row.names_json)}}},'
-        f'"etag":{json.dumps(catalog.etag_of(row, fields))}}}'
-    )
-
-
-def _urls(id: str, names: str) -> str:
-    base = f"{API}/artifacts/{id}/files/"
-    return ",".join(f'{json.dumps(name)}:"{base}{quote(name)}"' for name in json.loads(names))
+    return matching.choose_candidate(request.constraints, found, serve=rule_for_compiles(rule) if compiles else rule)

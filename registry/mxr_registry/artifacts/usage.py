@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from itertools import islice
-from typing import Any, ClassVar
+from typing import Any
 
+from pydantic import Field
 from sqlalchemy import Integer, case, cast, func, insert, select, update
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from mxr.artifact.key import TARGET
-from mxr.errors import MxrError
+from mxr.errors import Json, MxrError
 from mxr.protocol.artifacts import Use
 from mxr.util.codec import time_text
 from mxr_registry.database.paging import list_page, read_cursor
-from mxr_registry.database.session import Database, Row, Session, default_serve, now
+from mxr_registry.database.session import Database, Session, default_serve, now
 from mxr_registry.database.tables import ArtifactRow, UseRow
 
 from . import catalog
@@ -127,18 +127,15 @@ def _add(session: Session, seq: int, count: int, used_at: float) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class UsageFilters(catalog.TargetFilters):
-    """Filters of a list of used artifacts: uses in the last `days`."""
+class UsageFilters(catalog.TargetFilters, frozen=True):
+    """Filters of a list of used artifacts."""
 
-    days: int = 30
-    limit: int = 1_000
-
-    most: ClassVar[Mapping[str, int]] = {"days": OLDEST, "limit": MAX_LISTED}
+    days: int = Field(30, description="Uses in so many days.", ge=1, le=OLDEST)
+    limit: int = Field(1_000, description="How many items a page has at most.", ge=1, le=MAX_LISTED)
 
 
-def list_usage(session: Session, namespace: str, filters: UsageFilters) -> str:
-    """Return the JSON of a `UsageReply` (see `mxr.protocol.artifacts`)."""
+def list_usage(session: Session, namespace: str, filters: UsageFilters) -> Json:
+    """Return the JSON value of a `UsageReply` (see `mxr.protocol.artifacts`)."""
     since = cast(now(session) // DAY, Integer) - filters.days
     total: Any = func.sum(UseRow.count).label("total")
     used = select(UseRow.artifact, total, func.max(UseRow.used_at).label("last")).where(UseRow.day > since)
@@ -155,14 +152,12 @@ def list_usage(session: Session, namespace: str, filters: UsageFilters) -> str:
     return list_page(
         session,
         query,
-        lambda each: _to_json(each, rule),
+        lambda each: {
+            "artifact": catalog.listed(each, rule),
+            "count": int(each.total),
+            "used_at": time_text(each.last),
+        },
         "uses",
         lambda each: (int(each.total), each.seq),
         filters.limit,
-    )
-
-
-def _to_json(row: Row, rule: str) -> str:
-    return (
-        f'{{"artifact":{{{catalog.fields_of(row, rule)}}},"count":{int(row.total)},"used_at":"{time_text(row.last)}"}}'
     )

@@ -1,6 +1,6 @@
 """Pages of lists, and their filters.
 
-A page is bounded in rows and in bytes: a row can be large, because its text comes from clients.
+A page is bounded in rows and in characters: a row can be large, because its text comes from clients.
 
 A cursor says after which row the next page begins, not how many rows were before it: rows that come and go meanwhile
 neither hide others nor repeat them.
@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import binascii
 from base64 import b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any
 
-from mxr.errors import UsageError
+from pydantic import BaseModel, Field
+
+from mxr.errors import Json, UsageError
 from mxr.util import codec
 
 from .session import Row, Session
 
 MAX_PAGE = 4 << 20
-"""Bytes of the rows of one page. A page has at least one row."""
+"""Characters in the rows of one page. A page has at least one row."""
 
 MAX_ROWS = 1_000
 """Rows of one page."""
@@ -33,33 +34,24 @@ PREFETCHED = 8
 MAX_CURSOR = 2_000
 """Characters of a cursor."""
 
-Filters = TypeVar("Filters", bound="ListFilters")
-
 Position = Sequence[int | float | str]
 """The values that a list is ordered by, of one row."""
 
+CURSOR = "^[0-9A-Za-z_-]+$"
+"""The form of a cursor."""
 
-@dataclass(frozen=True, slots=True)
-class ListFilters:
-    """Filters of a list, as in a query string; None matches all. `after`: `next` of the previous page."""
 
-    limit: int = 100
-    after: str | None = None
+class PageFilters(BaseModel, extra="forbid", frozen=True):
+    """The part of a list that a request asks for."""
 
-    most: ClassVar[Mapping[str, int]] = {"limit": MAX_ROWS}
-    """The filters that are numbers, each from 1 to this one."""
+    after: str | None = Field(None, description="`next` of the previous page of this list.", pattern=CURSOR)
+    limit: int = Field(MAX_ROWS, description="How many items a page has at most.", ge=1, le=MAX_ROWS)
 
-    @classmethod
-    def read(cls: type[Filters], query: Mapping[str, str]) -> Filters:
-        """Read the filters from a query string. Raises `UsageError` for an unknown filter or an invalid value."""
-        known = cls.__dataclass_fields__
-        for name in query:
-            if name not in known:
-                hint = f"Use one of these filters: {', '.join(sorted(known))}."
-                raise UsageError(f"{name[:40]}: unknown filter.", hint=hint)
-        numbers = {name: _number(name, query[name], most) for name, most in cls.most.items() if name in query}
-        values: dict[str, Any] = {**query, **numbers}
-        return cls(**values)
+
+class ListFilters(PageFilters, frozen=True):
+    """Filters of a list; None matches all."""
+
+    limit: int = Field(100, description="How many items a page has at most.", ge=1, le=MAX_ROWS)
 
     def equal(self, row: Any, *names: str) -> Iterator[Any]:
         """Yield the conditions that columns have the values of these filters; an arch is compared without features."""
@@ -69,31 +61,17 @@ class ListFilters:
                 yield getattr(row, name) == (value.partition(":")[0] if name == "arch" else value)
 
 
-def _number(name: str, text: str, most: int) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= most):
-        raise UsageError(f"{name}: expected 1 to {most}, found {text[:20]!r}.", hint=f"Correct {name}.")
-    return int(text)
-
-
 def list_page(
     session: Session,
     query: Any,
-    to_text: Callable[[Row], str],
+    to_item: Callable[[Row], Json],
     kind: str,
     position: Callable[[Row], Position],
     limit: int = MAX_ROWS,
-) -> str:
-    """Return the JSON of one page, `{"items": [...], "next": CURSOR or null}`.
-
-    `kind`: the name of the list, in its cursors.
-    """
-    texts, last = read_page(session, query, to_text, limit)
-    return page_json(texts, None if last is None else cursor(kind, position(last)))
-
-
-def page_json(texts: Sequence[str], next_cursor: str | None) -> str:
-    """Return the JSON of a page with these rows."""
-    return '{"items":[' + ",".join(texts) + f'],"next":{codec.canonical(next_cursor)}}}'
+) -> Json:
+    """Return one page, `{"items": [...], "next": CURSOR or null}`. `kind`: the name of the list, in its cursors."""
+    items, last = read_page(session, query, to_item, limit)
+    return {"items": items, "next": None if last is None else cursor(kind, position(last))}
 
 
 def cursor(kind: str, position: Position) -> str:
@@ -118,21 +96,27 @@ def read_cursor(kind: str, text: str, *types: type) -> list[Any]:
 
 
 def read_page(
-    session: Session, query: Any, to_text: Callable[[Row], str], limit: int = MAX_ROWS
-) -> tuple[list[str], Row | None]:
-    """Return the texts of the first rows of a query, and the last of these rows if there are more."""
-    texts: list[str] = []
+    session: Session, query: Any, to_item: Callable[[Row], Json], limit: int = MAX_ROWS
+) -> tuple[list[Json], Row | None]:
+    """Return the items of the first rows of a query, and the last of these rows if there are more."""
+    items: list[Json] = []
     size, last = 0, None
     result = session.execute(query.limit(limit + 1).execution_options(yield_per=PREFETCHED))
     with closing(result):
         for row in result:
-            text = to_text(row)
-            size += len(text.encode())
-            if texts and (len(texts) == limit or size > MAX_PAGE):
-                return texts, last
-            texts.append(text)
+            item = to_item(row)
+            size += size_of(row) + size_of(item.values())
+            if items and (len(items) == limit or size > MAX_PAGE):
+                return items, last
+            items.append(item)
             last = row
-    return texts, None
+    return items, None
+
+
+def size_of(values: Iterable[Any]) -> int:
+    """Return the number of characters in these values, and in lists of texts among them."""
+    found = (each for each in values if isinstance(each, (str, list)))
+    return sum(len(each) if isinstance(each, str) else size_of(each) for each in found)
 
 
 def begins_with(column: Any, prefix: str) -> Any:

@@ -12,11 +12,11 @@ from mxr.artifact.key import Difference, Key
 from mxr.artifact.manifest import artifact_id
 from mxr.artifact.matching import BUILT, Candidate, apply_rules
 from mxr.artifact.target import FEATURES
-from mxr.errors import DamagedError, MismatchError, NoSuchBlobError
+from mxr.errors import DamagedError, Json, MismatchError, NoSuchBlobError
 from mxr.protocol import jobs as job_protocol
 from mxr.util import codec
 from mxr_registry.artifacts import catalog, publication
-from mxr_registry.artifacts.checked_publication import CheckedPublication, PublicationSource
+from mxr_registry.artifacts.amendment import CheckedPublication, PublicationSource
 from mxr_registry.artifacts.publication import Inspect
 from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import JobRules
@@ -44,8 +44,8 @@ def finish(
     principal: str,
     id: str,
     done: job_protocol.FinishJob,
-) -> str:
-    """Publish the artifact of a job, close the job, and return its JSON. Idempotent: a repeated call changes nothing.
+) -> Json:
+    """Publish the artifact of a job, close the job, and return it. Idempotent: a repeated call changes nothing.
 
     Raises `ConflictError` for a lost lease, `MismatchError` and `DamagedError` for a program that does not match the
     job (which is then queued again), and `NoSuchBlobError`.
@@ -53,7 +53,7 @@ def finish(
     with transitions.job_transaction(db) as session:
         row = tracking.find_job(session, namespace, id)
         if _already_finished(row, done):
-            return tracking.shown(session, rules, row).text
+            return tracking.shown(session, rules, row).job
         row = lease_endings.require_lease(session, namespace, id, done.fence)
         until = now(session) + max(rules.lease, CHECK_LEASE)
         transitions.change(session, row.seq, *lease_endings.lease_guards(row), phase="publish", lease_until=until)
@@ -73,7 +73,7 @@ def finish(
             with transitions.job_transaction(db) as session:
                 row = lease_endings.require_lease(session, namespace, row.id, done.fence)
                 _close(session, row, done, checked)
-                return tracking.at(session, rules, row.seq).text
+                return tracking.at(session, rules, row.seq).job
         except IntegrityError:
             continue
     raise NoSuchBlobError("A blob of this artifact has just been swept.")

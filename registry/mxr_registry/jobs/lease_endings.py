@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from mxr.errors import ConflictError
+from mxr.errors import ConflictError, Json
 from mxr.protocol import jobs as job_protocol
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.job_tables import JobRow
@@ -48,18 +48,18 @@ def lease_guards(row: Row) -> tuple[Any, ...]:
     return (JobRow.state == job_protocol.RUNNING, JobRow.fence == row.fence)
 
 
-def fail(db: Database, rules: JobRules, namespace: str, id: str, failed: job_protocol.FailJob) -> str:
-    """Record that a job failed on its worker, and return the job's JSON. Raises `ConflictError` for a lost lease."""
+def fail(db: Database, rules: JobRules, namespace: str, id: str, failed: job_protocol.FailJob) -> Json:
+    """Record that a job failed on its worker, and return it. Raises `ConflictError` for a lost lease."""
     with transitions.job_transaction(db) as session:
         row = require_lease(session, namespace, id, failed.fence)
         logs.append(session, row.seq, failed.log)
         _end_attempt(session, rules, row, failed.failure, lost=0, detail=dict(failed.provenance))
         workers.mark_seen(session, namespace, row.worker, now(session))
-        return tracking.at(session, rules, row.seq).text
+        return tracking.at(session, rules, row.seq).job
 
 
-def hand_back(db: Database, rules: JobRules, namespace: str, id: str, fence: int) -> str:
-    """Queue a job again without counting the attempt, and return its JSON. Raises `ConflictError` for a lost lease."""
+def hand_back(db: Database, rules: JobRules, namespace: str, id: str, fence: int) -> Json:
+    """Queue a job again without counting the attempt, and return it. Raises `ConflictError` for a lost lease."""
     with transitions.job_transaction(db) as session:
         row = require_lease(session, namespace, id, fence)
         if row.cancelling:
@@ -69,7 +69,7 @@ def hand_back(db: Database, rules: JobRules, namespace: str, id: str, fence: int
             transitions.change(session, row.seq, *lease_guards(row), **REQUEUED, attempts=attempts, next_at=0.0)
             transitions.record_event(session, row.seq, job_protocol.QUEUED, "handed back", row.worker_name)
         workers.mark_seen(session, namespace, row.worker, now(session))
-        return tracking.at(session, rules, row.seq).text
+        return tracking.at(session, rules, row.seq).job
 
 
 def expire(db: Database, rules: JobRules) -> None:

@@ -16,9 +16,10 @@ from sqlalchemy import bindparam, func, or_, select
 
 from mxr.artifact.attributes import Request
 from mxr.artifact.key import Key
-from mxr.errors import UsageError
+from mxr.errors import Json, UsageError
 from mxr.protocol import capabilities
 from mxr.protocol import jobs as job_protocol
+from mxr.protocol.jobs import HeartbeatReply
 from mxr.util.codec import canonical, decode, encode
 from mxr_registry.artifacts import resolution
 from mxr_registry.config import lanes
@@ -26,6 +27,7 @@ from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.job_tables import JobRow
 from mxr_registry.database.session import Database, Row, Session, now
 from mxr_registry.database.tables import ModelRow
+from mxr_registry.json_text import stored
 
 from . import failures, lease_endings, logs, tracking, transitions, workers
 from .live_capabilities import LiveCapabilities
@@ -98,8 +100,8 @@ def _request(row: Row) -> Request:
     return Request(decode(Key, json.loads(row.key_json), "key"), lanes.constraints_of(row.constraints_json))
 
 
-def claim(db: Database, rules: JobRules, claims: ClaimFilter, *, waiting: bool = False) -> str | None:
-    """Claim a job and return the JSON of the lease, or None if there is no job for this worker.
+def claim(db: Database, rules: JobRules, claims: ClaimFilter, *, waiting: bool = False) -> Json | None:
+    """Claim a job and return the lease, or None if there is no job for this worker.
 
     `waiting`: the worker waits for a job in this process, and the notifier updates `seen_at` for all waiting workers
     together. This function then updates it only if it is overdue.
@@ -195,7 +197,7 @@ def _page_sizes() -> Iterator[int]:
         yield PAGES[-1]
 
 
-def _take(session: Session, rules: JobRules, worker: Row, row: Row) -> str | None:
+def _take(session: Session, rules: JobRules, worker: Row, row: Row) -> Json | None:
     """Lease a queued job to this worker, or close the job if there is nothing to compile."""
     request = _request(row)
     artifact = None
@@ -216,20 +218,19 @@ def _take(session: Session, rules: JobRules, worker: Row, row: Row) -> str | Non
         transitions.record_event(session, row.seq, job_protocol.FAILED, message)
         return None
     method = _start_lease(session, rules, worker, row)
-    document = {
+    return {
         "job": row.id,
         "fence": row.fence + 1,
         "seconds": rules.lease,
-        "key": json.loads(row.key_json),
-        "constraints": json.loads(row.constraints_json),
-        "model": json.loads(model.manifest_json),
+        "key": stored(row.key_json),
+        "constraints": stored(row.constraints_json),
+        "model": stored(model.manifest_json),
         "onnx": model.onnx,
         "target": method.target,
         "attempt": row.attempts + 1,
         "cross": method.cross,
         "file_name": row.file_name,
     }
-    return canonical(document)
 
 
 def _start_lease(session: Session, rules: JobRules, worker: Row, row: Row) -> capabilities.CompileMethod:
@@ -257,8 +258,8 @@ def _start_lease(session: Session, rules: JobRules, worker: Row, row: Row) -> ca
     return method
 
 
-def heartbeat(db: Database, rules: JobRules, namespace: str, id: str, beat: job_protocol.Heartbeat) -> str:
-    """Renew a lease, record the phase and new log text, and return the JSON of the reply. Raises `ConflictError`."""
+def heartbeat(db: Database, rules: JobRules, namespace: str, id: str, beat: job_protocol.Heartbeat) -> HeartbeatReply:
+    """Renew a lease, record the phase and new log text, and return the reply. Raises `ConflictError`."""
     with transitions.job_transaction(db) as session:
         row = lease_endings.require_lease(session, namespace, id, beat.fence)
         until = max(row.lease_until, now(session) + rules.lease)
@@ -267,4 +268,4 @@ def heartbeat(db: Database, rules: JobRules, namespace: str, id: str, beat: job_
         transitions.change(session, row.seq, *guards, visible=new_phase, phase=beat.phase, lease_until=until)
         logs.append(session, row.seq, beat.log)
         workers.mark_seen(session, namespace, row.worker, now(session))
-        return canonical({"seconds": rules.lease, "cancelled": bool(row.cancelling)})
+        return HeartbeatReply(rules.lease, bool(row.cancelling))

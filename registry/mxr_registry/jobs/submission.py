@@ -25,9 +25,10 @@ from mxr.artifact.attributes import Constraints, Request
 from mxr.artifact.limits import MAX_OPEN_JOBS, MAX_OPEN_PER_KEY
 from mxr.artifact.matching import covers, surely_satisfies
 from mxr.consumers.ort.recording_form import check_recording
-from mxr.errors import ConflictError, NoSuchBlobError, NoSuchModelError, TemporaryError, UsageError
+from mxr.errors import ConflictError, Json, NoSuchBlobError, NoSuchModelError, TemporaryError, UsageError
 from mxr.protocol import jobs as job_protocol
-from mxr.util.codec import Timestamp, canonical, encode
+from mxr.protocol.artifacts import message_document
+from mxr.util.codec import Timestamp, canonical
 from mxr_registry.access.scopes import Caller
 from mxr_registry.artifacts import blobs, catalog, resolution
 from mxr_registry.config import lanes
@@ -73,8 +74,8 @@ def submit(
     rules: JobRules,
     caller: Caller,
     message: job_protocol.CompileRequest,
-) -> str:
-    """Submit a compile request and return the JSON of the job to wait for.
+) -> Json:
+    """Submit a compile request and return the job to wait for.
 
     The job is `done` and has no id if no job was needed. Raises `NoSuchModelError` and `NoSuchBlobError` if the client
     has to upload the model or calibration data first, `NoWorkerError` if the client waits and no live worker or
@@ -111,7 +112,7 @@ def _prepare(store: Store, caller: Caller, message: job_protocol.CompileRequest)
     return _Submission(*who, message, request, key.digest, constraints, terms, lane, has_calibration)
 
 
-def _without_change(session: Session, rules: JobRules, namespace: str, submission: _Submission) -> str | None:
+def _without_change(session: Session, rules: JobRules, namespace: str, submission: _Submission) -> Json | None:
     """The reply if it needs no write, else None."""
     artifact = resolution.find_compiled_id(session, namespace, submission.request)
     if artifact is not None:
@@ -125,10 +126,10 @@ def _without_change(session: Session, rules: JobRules, namespace: str, submissio
     if not askers.waits(session, row.seq, submission.principal):
         return None
     _require_worker(session, rules, namespace, submission, row)
-    return tracking.shown(session, rules, row).text
+    return tracking.shown(session, rules, row).job
 
 
-def _decide(session: Session, rules: JobRules, namespace: str, submission: _Submission) -> str:
+def _decide(session: Session, rules: JobRules, namespace: str, submission: _Submission) -> Json:
     artifact = resolution.find_compiled_id(session, namespace, submission.request)
     if artifact is not None:
         made = _job_that_made(session, namespace, submission, artifact)
@@ -146,7 +147,7 @@ def _decide(session: Session, rules: JobRules, namespace: str, submission: _Subm
     failure = failures.remembered_for_all(session, namespace, submission.digest, submission.terms, able)
     if failure is not None:
         return _failed(session, rules, namespace, submission, failure)
-    return tracking.at(session, rules, _create(session, namespace, submission)).text
+    return tracking.at(session, rules, _create(session, namespace, submission)).job
 
 
 def terms_of(constraints: str) -> str:
@@ -215,7 +216,7 @@ def _require_uploads(session: Session, namespace: str, submission: _Submission) 
         )
 
 
-def _attach(session: Session, rules: JobRules, row: Row, submission: _Submission) -> str:
+def _attach(session: Session, rules: JobRules, row: Row, submission: _Submission) -> Json:
     askers.add(session, row.seq, submission.principal)
     values: dict[str, Any] = {}
     if -submission.message.priority < row.rank and row.state == job_protocol.QUEUED:
@@ -226,7 +227,7 @@ def _attach(session: Session, rules: JobRules, row: Row, submission: _Submission
         values["cancelling"] = False
     if values:
         transitions.change(session, row.seq, JobRow.state == row.state, **values)
-    return tracking.at(session, rules, row.seq).text
+    return tracking.at(session, rules, row.seq).job
 
 
 def _job_that_made(session: Session, namespace: str, submission: _Submission, artifact: str) -> Row | None:
@@ -234,18 +235,18 @@ def _job_that_made(session: Session, namespace: str, submission: _Submission, ar
     return session.execute(made.order_by(JobRow.seq.desc()).limit(1)).first()
 
 
-def _done(session: Session, rules: JobRules, submission: _Submission, artifact: str, made: Row | None) -> str:
+def _done(session: Session, rules: JobRules, submission: _Submission, artifact: str, made: Row | None) -> Json:
     """The job that made this artifact, or a finished job without an id if none did."""
     if made is not None:
-        return tracking.shown(session, rules, made).text
+        return tracking.shown(session, rules, made).job
     moment = Timestamp(now(session))
     no_job = job_protocol.Job(
         "", job_protocol.DONE, submission.digest, submission.request, 0, 0, moment, moment, artifact=artifact
     )
-    return canonical(encode(no_job))
+    return message_document(no_job)
 
 
-def _failed(session: Session, rules: JobRules, namespace: str, submission: _Submission, failure: Row) -> str:
+def _failed(session: Session, rules: JobRules, namespace: str, submission: _Submission, failure: Row) -> Json:
     """A job that failed without an attempt. Later submissions get the same job while the failure is remembered."""
     earlier = tracking.select_jobs(namespace).where(
         JobRow.digest == submission.digest,
@@ -257,12 +258,12 @@ def _failed(session: Session, rules: JobRules, namespace: str, submission: _Subm
     row = session.execute(earlier.order_by(JobRow.seq.desc()).limit(1)).first()
     if row is not None:
         askers.add(session, row.seq, submission.principal)
-        return tracking.shown(session, rules, row).text
+        return tracking.shown(session, rules, row).job
     seq = _create(session, namespace, submission)
     lease_endings.close_failed(session, seq, failure.failure_json)
     note = "a failure is remembered for every toolchain that can compile it"
     transitions.record_event(session, seq, job_protocol.FAILED, note)
-    return tracking.at(session, rules, seq).text
+    return tracking.at(session, rules, seq).job
 
 
 def _refuse_too_many(session: Session, namespace: str, submission: _Submission) -> None:

@@ -15,11 +15,11 @@ from typing import Any
 from sqlalchemy import select
 
 from mxr.artifact.attributes import Constraints, Request
-from mxr.errors import UsageError
+from mxr.errors import Json, UsageError
 from mxr.protocol import jobs as job_protocol
 from mxr.protocol.jobs import RUNNING, JobFailure
 from mxr.protocol.surveys import MAX_TOLD, RequestStatus, Survey, SurveyReply
-from mxr.util.codec import canonical, decode, encode
+from mxr.util.codec import canonical, decode
 from mxr_registry.artifacts import resolution
 from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import JobRules
@@ -30,13 +30,15 @@ from . import askers, estimates, failures, submission, tracking
 from .live_capabilities import LiveCapabilities
 
 
-def survey(session: Session, rules: JobRules, namespace: str, message: Survey, viewer: str | None = None) -> str:
-    """Return the JSON of a `SurveyReply`, with the open jobs that the viewer asked for; None: with all.
+def survey(
+    session: Session, rules: JobRules, namespace: str, message: Survey, viewer: str | None = None
+) -> SurveyReply:
+    """Return the status of each request, with the open jobs that the viewer asked for; None: with all.
 
     Raises `TooLargeError` as `LiveCapabilities.able` does.
     """
     surveyor = _Surveyor(session, rules, namespace, viewer)
-    return canonical(encode(SurveyReply(tuple(surveyor.status_of(request) for request in message.requests))))
+    return SurveyReply(tuple(surveyor.status_of(request) for request in message.requests))
 
 
 class _Surveyor:
@@ -54,7 +56,7 @@ class _Surveyor:
         except UsageError as problem:
             return RequestStatus(problem=f"{problem.message} {problem.hint}")
         if found is not None:
-            return RequestStatus(found[0].id, found[1].to_json())
+            return RequestStatus(found[0].id, found[1])
         return self._status_without_artifact(request, request.key.digest)
 
     def _status_without_artifact(self, request: Request, digest: str) -> RequestStatus:
@@ -98,9 +100,9 @@ BATCH = 500
 
 @dataclass(frozen=True, slots=True)
 class WatchResult:
-    """The JSON of the reply, whether it contains a change, and the ids of the jobs that can still change."""
+    """The reply, whether it contains a change, and the ids of the jobs that can still change."""
 
-    text: str
+    reply: Json
     has_changes: bool
     open: frozenset[str]
 
@@ -121,15 +123,15 @@ def changed(session: Session, namespace: str, known: Mapping[str, int], viewer: 
     existing = {row.id for row in found}
     gone = [id for id in ids if id not in existing]
     newer = sorted((row for row in found if row.version > known[row.id]), key=lambda row: row.version)
-    documents = ",".join(_document(session, row.seq) for row in newer[:MAX_TOLD])
+    jobs = [_document(session, row.seq) for row in newer[:MAX_TOLD]]
     still_open = frozenset(row.id for row in found if row.state in job_protocol.OPEN)
-    return WatchResult(f'{{"jobs":[{documents}],"gone":{canonical(gone)}}}', bool(newer or gone), still_open)
+    return WatchResult({"jobs": jobs, "gone": gone}, bool(newer or gone), still_open)
 
 
-def _document(session: Session, seq: int) -> str:
-    """The JSON of a job without its queue position, which takes one more query per queued job."""
+def _document(session: Session, seq: int) -> Json:
+    """A job without its queue position, which takes one more query per queued job."""
     row = session.execute(tracking.BY_SEQ, {"of": seq}).one()
     seconds, rests_on = None, None
     if row.state in job_protocol.OPEN:
         seconds, rests_on = estimates.estimate(session, row.namespace, row.model, row.arch)
-    return canonical(tracking.job_document(row) | {"estimate": seconds, "estimate_from": rests_on})
+    return tracking.job_document(row) | {"estimate": seconds, "estimate_from": rests_on}

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import Field
 from sqlalchemy import and_, bindparam, func, or_, select
 
-from mxr.errors import NotFoundError, UsageError
+from mxr.errors import Json, NotFoundError, UsageError
 from mxr.protocol import jobs as job_protocol
-from mxr.util.codec import canonical, time_text
+from mxr.util.codec import time_text
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.job_tables import JobRow
 from mxr_registry.database.paging import ListFilters, begins_with, list_page, read_cursor
 from mxr_registry.database.session import Row, Session
 from mxr_registry.database.tables import ModelRow
+from mxr_registry.json_text import stored
 
 from . import askers, estimates, transitions, workers
 
@@ -44,14 +45,14 @@ AHEAD = select(func.count()).where(
 
 @dataclass(frozen=True, slots=True)
 class JobDocument:
-    """The JSON document of a job (`text`), with the fields that waiting requests check."""
+    """A job as a JSON value (`job`), with the fields that waiting requests check."""
 
     seq: int
     id: str
     version: int
     state: str
     log_size: int
-    text: str
+    job: Json
 
     @property
     def closed(self) -> bool:
@@ -59,25 +60,16 @@ class JobDocument:
         return self.state not in job_protocol.OPEN
 
 
-@dataclass(frozen=True, slots=True)
-class JobFilters(ListFilters):
-    """Filters of a list of jobs. `state` may also be `open`. `name`: how the name of the model begins.
+class JobFilters(ListFilters, frozen=True):
+    """Filters of a list of jobs."""
 
-    Raises `UsageError` for a state that there is not.
-    """
-
-    state: str | None = None
-    model: str | None = None
-    name: str | None = None
-    digest: str | None = None
-    arch: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.state not in (None, *job_protocol.STATES, "open"):
-            raise UsageError(
-                f"state: {self.state[:40]!r} is not a state.",
-                hint=f"Use one of these states: {', '.join(job_protocol.STATES)}, open.",
-            )
+    state: Literal["queued", "running", "done", "failed", "cancelled", "open"] | None = Field(
+        None, description="The state; `open` for queued and running jobs."
+    )
+    model: str | None = Field(None, description="The identity of the model.")
+    name: str | None = Field(None, description="How the name of the model begins.")
+    digest: str | None = Field(None, description="The digest of the key.")
+    arch: str | None = Field(None, description="The GPU architecture.")
 
 
 def select_jobs(namespace: str) -> Any:
@@ -116,7 +108,7 @@ def shown(session: Session, rules: JobRules, row: Row) -> JobDocument:
     if row.state in job_protocol.OPEN:
         seconds, rests_on = estimates.estimate(session, row.namespace, row.model, row.arch)
     more = {"place": place, "estimate": seconds, "estimate_from": rests_on, "waiting_for": missing}
-    return JobDocument(row.seq, row.id, row.version, row.state, row.log_size, canonical(job_document(row) | more))
+    return JobDocument(row.seq, row.id, row.version, row.state, row.log_size, job_document(row) | more)
 
 
 def place_of(session: Session, row: Row) -> int:
@@ -125,13 +117,13 @@ def place_of(session: Session, row: Row) -> int:
     return int(session.execute(AHEAD, values).scalar_one()) + 1
 
 
-def job_document(row: Row) -> dict[str, Any]:
+def job_document(row: Row) -> Json:
     """Return the JSON fields of a job row, with queue position, estimate and missing worker left null."""
     return {
         "id": row.id,
         "state": row.state,
         "digest": row.digest,
-        "request": {"key": json.loads(row.key_json), "constraints": json.loads(row.constraints_json)},
+        "request": {"key": stored(row.key_json), "constraints": stored(row.constraints_json)},
         "attempts": row.attempts,
         "version": row.version,
         "created_at": time_text(row.created_at),
@@ -145,13 +137,13 @@ def job_document(row: Row) -> dict[str, Any]:
         "estimate_from": None,
         "waiting_for": None,
         "artifact": row.artifact,
-        "failure": json.loads(row.failure_json) if row.failure_json else None,
+        "failure": stored(row.failure_json),
         "model_name": row.model_name,
     }
 
 
-def list_jobs(session: Session, namespace: str, filters: JobFilters, viewer: str | None = None) -> str:
-    """Return the JSON of one page of jobs, newest first, without queue positions, estimates and missing workers."""
+def list_jobs(session: Session, namespace: str, filters: JobFilters, viewer: str | None = None) -> Json:
+    """Return one page of jobs, newest first, without queue positions, estimates and missing workers."""
     query = select_jobs(namespace).where(*askers.seen_by(viewer))
     if filters.state is not None:
         query = query.where(JobRow.state.in_(job_protocol.OPEN if filters.state == "open" else (filters.state,)))
@@ -163,9 +155,7 @@ def list_jobs(session: Session, namespace: str, filters: JobFilters, viewer: str
         (seq,) = read_cursor("jobs", filters.after, int)
         query = query.where(JobRow.seq < seq)
     rows = query.order_by(JobRow.seq.desc())
-    return list_page(
-        session, rows, lambda row: canonical(job_document(row)), "jobs", lambda row: (row.seq,), filters.limit
-    )
+    return list_page(session, rows, job_document, "jobs", lambda row: (row.seq,), filters.limit)
 
 
 def cancel(session: Session, rules: JobRules, namespace: str, id: str, viewer: str | None = None) -> JobDocument:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Iterable
 from typing import Any
@@ -14,15 +13,16 @@ from mxr.artifact.key import Key
 from mxr.artifact.limits import MAX_ALL_CAPABILITIES, MAX_WORKERS
 from mxr.artifact.target import GfxArch, userland
 from mxr.consumers.ort.recording_form import runtime_in
-from mxr.errors import NotFoundError, NoWorkerError, TemporaryError
+from mxr.errors import Json, NotFoundError, NoWorkerError, TemporaryError
 from mxr.protocol import jobs as job_protocol
+from mxr.protocol.jobs import DeclaredPool, Pools
 from mxr.util.codec import canonical, encode, time_text
 from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.job_tables import JobRow, WorkerRow
-from mxr_registry.database.paging import MAX_ROWS, list_page, page_json, read_cursor
+from mxr_registry.database.paging import MAX_ROWS, list_page, read_cursor
 from mxr_registry.database.session import Row, Session, now, upsert
-from mxr_registry.database.stored_object import StoredObject
+from mxr_registry.json_text import stored
 
 from . import failures
 from .live_capabilities import REGISTERED, LiveCapabilities
@@ -42,8 +42,11 @@ MARK_SEEN = (
 
 def register_worker(
     session: Session, rules: JobRules, namespace: str, created_by: str, message: job_protocol.RegisterWorker
-) -> StoredObject:
-    """Register a worker with its capabilities and return it. The same name keeps its id. Raises `UsageError`."""
+) -> tuple[Json, bool]:
+    """Register a worker with its capabilities. Return it, and whether it is new. The same name keeps its id.
+
+    Raises `UsageError`.
+    """
     lanes.check_capabilities(message.can)
     moment = now(session)
     session.execute(
@@ -73,7 +76,7 @@ def register_worker(
             hint="Workers that are not used expire after 7 days. Equal workers count once.",
         )
     row = session.execute(_select(namespace).where(WorkerRow.name == message.name)).one()
-    return StoredObject(canonical(_document(row, moment, rules)), row.id, new=row.id == id)
+    return _document(row, moment, rules), row.id == id
 
 
 def _select(namespace: str) -> Any:
@@ -86,24 +89,24 @@ def _select(namespace: str) -> Any:
     return select(*WorkerRow.__table__.c, holding.label("job")).where(WorkerRow.namespace == namespace)
 
 
-def _document(row: Row, moment: float, rules: JobRules) -> dict[str, Any]:
+def _document(row: Row, moment: float, rules: JobRules) -> Json:
     lost = row.seen_at < moment - rules.lost_after
     state = "left" if row.left_at is not None else "lost" if lost else "busy" if row.job else "idle"
-    can = json.loads(row.can_json)
+    can = stored(row.can_json)
     seen_at = time_text(row.seen_at)
     return {"id": row.id, "name": row.name, "state": state, "can": can, "seen_at": seen_at, "job": row.job}
 
 
-def show_worker(session: Session, rules: JobRules, namespace: str, id: str) -> str:
-    """Return the JSON of a worker by its full id, also of one that signed off. Raises `NotFoundError`."""
+def show_worker(session: Session, rules: JobRules, namespace: str, id: str) -> Json:
+    """Return a worker by its full id, also of one that signed off. Raises `NotFoundError`."""
     row = session.execute(_select(namespace).where(WorkerRow.id == id)).first()
     if row is None:
         raise _no_worker(id)
-    return canonical(_document(row, now(session), rules))
+    return _document(row, now(session), rules)
 
 
-def leave(session: Session, rules: JobRules, namespace: str, id: str) -> str:
-    """Sign a worker off until it registers again, and return its JSON. Raises `NotFoundError`.
+def leave(session: Session, rules: JobRules, namespace: str, id: str) -> Json:
+    """Sign a worker off until it registers again, and return it. Raises `NotFoundError`.
 
     Its row stays, so that a job that failed on it last still prefers another worker.
     """
@@ -111,7 +114,7 @@ def leave(session: Session, rules: JobRules, namespace: str, id: str) -> str:
     find_worker(session, namespace, id)
     same = (WorkerRow.namespace == namespace, WorkerRow.id == id)
     session.execute(update(WorkerRow).where(*same).values(left_at=moment, seen_at=moment))
-    return canonical(_document(session.execute(_select(namespace).where(*same)).one(), moment, rules))
+    return _document(session.execute(_select(namespace).where(*same)).one(), moment, rules)
 
 
 def find_worker(session: Session, namespace: str, id: str) -> Row:
@@ -158,8 +161,8 @@ def shift_last_seen(session: Session, rules: JobRules, downtime: float) -> None:
 
 def list_workers(
     session: Session, rules: JobRules, namespace: str, after: str | None = None, limit: int = MAX_ROWS
-) -> str:
-    """Return the JSON of one page of workers by name.
+) -> Json:
+    """Return one page of workers by name.
 
     `after`: `next` of the previous page.
     """
@@ -170,24 +173,21 @@ def list_workers(
         query = query.where(WorkerRow.name > name)
     rows = query.order_by(WorkerRow.name)
     return list_page(
-        session, rows, lambda row: canonical(_document(row, moment, rules)), "workers", lambda row: (row.name,), limit
+        session, rows, lambda row: _document(row, moment, rules), "workers", lambda row: (row.name,), limit
     )
 
 
-def list_pools(session: Session, rules: JobRules, namespace: str) -> str:
-    """Return the JSON of the declared pools, with their queued and running jobs, as a list of one page."""
+def list_pools(session: Session, rules: JobRules, namespace: str) -> Pools:
+    """Return the declared pools, with their queued and running jobs."""
     from . import queue
 
     counts = queue.by_pool(session, rules, namespace)
-    pools = [
-        {
-            "name": pool.name,
-            "can": encode(pool.can),
-            **{name: counts[pool.name][name] for name in ("queued", "running")},
-        }
-        for pool in rules.pools
-    ]
-    return page_json([canonical(pool) for pool in pools], None)
+    return Pools(
+        tuple(
+            DeclaredPool(pool.name, pool.can, counts[pool.name].queued, counts[pool.name].running)
+            for pool in rules.pools
+        )
+    )
 
 
 def live(session: Session, rules: JobRules, namespace: str) -> list[Row]:

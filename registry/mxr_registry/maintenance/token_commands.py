@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -90,7 +89,7 @@ def ls(as_json: bool, **given: Any) -> None:
     db = _database(read_settings(**given))
     while True:
         with db.reading() as session:
-            page = json.loads(tokens.list_tokens(session, after))
+            page = tokens.list_tokens(session, after)
         found += page["items"]
         after = page["next"]
         if after is None:

@@ -10,108 +10,104 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
+from typing import Annotated, Literal
 
 import xxhash
-from fastapi import Request, Response
+from fastapi import Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 from starlette.requests import ClientDisconnect
 
 from mxr.artifact.manifest import NO_CHAIN, Blob, check_sha256
 from mxr.errors import InterruptionError, TooLargeError, UsageError
-from mxr.protocol import artifacts as artifact_protocol
 from mxr.protocol.access import FETCH, WORK
-from mxr.protocol.artifacts import FOLLOWS_HEADER, MAX_FOLLOWED
-from mxr.util import codec
+from mxr.protocol.artifacts import FOLLOWS_HEADER, MAX_FOLLOWED, Missing, MissingRequest
 from mxr.util.hashing import Hasher
 from mxr_registry.access.scopes import Caller
 from mxr_registry.artifacts import blobs
-from mxr_registry.database.stored_object import StoredObject
-from mxr_registry.openapi.operations import BYTES, DOWNLOAD, ETAG, LOCATION, RANGES, Success, header, operation, query
+from mxr_registry.openapi import (
+    BODY_OF_BYTES,
+    CREATED,
+    DOWNLOAD,
+    LOCATION,
+    RANGES,
+    Responses,
+    errors,
+    header_parameters,
+)
 from mxr_registry.storage.s3_settings import is_loopback
 from mxr_registry.storage.store import ChunkSize, Upload
 
-from .bodies import LargeBodyDep, decode_body
-from .deps import (
-    BlobSha256,
-    CallerDep,
-    RequesterDep,
-    Services,
-    ServicesDep,
-    reply,
-    scoped_router,
-    stored_reply,
-)
+from .bodies import Large
+from .deps import BlobSha256, CallerDep, RequesterDep, Services, ServicesDep, created, scoped_router
 from .fair_places import Requester, UploadSlots
 from .ranges import bytes_response
 from .scoped import fixed_path
+
+REDIRECT: Responses = {307: {"description": "The blob is at this signed URL.", "headers": LOCATION}}
 
 router = scoped_router(prefix="/v1/blobs", tags=["blobs"])
 fixed_path(router, "/missing", "GET", "HEAD", "PUT")
 
 
-@router.post(
-    "/missing",
-    summary="List which of these blobs the registry lacks",
-    **operation(
-        "find_missing_blobs",
-        {200: Success("The blobs to upload.", artifact_protocol.Missing)},
-        takes=artifact_protocol.MissingRequest,
-    ),
-)
-def missing(body: LargeBodyDep, services: ServicesDep, caller: CallerDep) -> Response:
-    """The blobs to upload: those that it lacks, and those that only others uploaded.
+@router.post("/missing")
+def find_missing_blobs(message: Large[MissingRequest], services: ServicesDep, caller: CallerDep) -> Missing:
+    """List which of these blobs the registry lacks.
 
-    The registry keeps the other requested blobs for at least `grace` seconds."""
-    message = decode_body(artifact_protocol.MissingRequest, body)
+    The blobs to upload: those that it lacks, and those that only others uploaded. The registry keeps the other
+    requested blobs for at least `grace` seconds.
+    """
     found = blobs.missing(services.db, services.store, caller.namespace, caller.owner, message.blobs)
-    return reply(codec.canonical({"missing": found, "grace": services.settings.grace}))
+    return Missing(tuple(found), services.settings.grace)
 
 
 @router.put(
     "/{sha256}",
-    summary="Upload a blob",
-    **operation(
-        "upload_blob",
-        {201: Success("The blob is stored.", Blob, LOCATION)},
-        takes=BYTES,
-        parameters=(header(artifact_protocol.FOLLOWS_HEADER, "What is before the blob in its file: sha256s."),),
-    ),
+    responses=CREATED,
+    openapi_extra={
+        "requestBody": BODY_OF_BYTES,
+        **header_parameters(MXR_Follows="What is before the blob in its file: sha256s."),
+    },
 )
-async def upload(
-    sha256: BlobSha256, request: Request, services: ServicesDep, caller: CallerDep, client: RequesterDep
-) -> Response:
-    """The body is the raw bytes, hashed while they arrive. The same bytes may come twice.
+async def upload_blob(
+    sha256: BlobSha256,
+    request: Request,
+    response: Response,
+    services: ServicesDep,
+    caller: CallerDep,
+    client: RequesterDep,
+) -> Blob:
+    """Upload a blob.
 
-    The answer is 201 then, too: it does not tell what other namespaces have.
+    The body is the raw bytes, hashed while they arrive. The same bytes may come twice. The answer is 201 then, too: it
+    does not tell what other namespaces have.
     """
-    return stored_reply(await receive(request, services, caller, client, check_sha256(sha256)), "/v1/blobs")
+    blob = await receive(request, services, caller, client, check_sha256(sha256))
+    created(response, f"/v1/blobs/{sha256}")
+    return blob
 
 
-@router.head("/{sha256}", operation_id="download_blob", include_in_schema=False)
+@router.head("/{sha256}", include_in_schema=False)
 @router.get(
     "/{sha256}",
-    summary="Download a blob",
-    **operation(
-        "download_blob",
-        {
-            200: Success("The whole blob.", headers=DOWNLOAD, media_type=BYTES),
-            206: Success("The range.", headers={**DOWNLOAD, "Content-Range": "The range."}, media_type=BYTES),
-            304: Success("The blob is immutable.", headers=ETAG),
-            307: Success("The blob is at this signed URL.", headers={"Location": "The signed URL."}),
-        },
-        errors=(404, 416),
-        parameters=(query("direct", "`no`: the registry sends the bytes itself.", enum=["yes", "no"]), *RANGES),
-    ),
+    responses=DOWNLOAD | REDIRECT | errors(404, 416),
+    openapi_extra=header_parameters(*RANGES),
 )
-def blob_bytes(sha256: BlobSha256, request: Request, services: ServicesDep, caller: CallerDep) -> Response:
-    """The blob or one range of it, or a redirect to a signed URL. `direct=no` in the query disables the redirect.
+def download_blob(
+    sha256: BlobSha256,
+    request: Request,
+    services: ServicesDep,
+    caller: CallerDep,
+    direct: Annotated[Literal["yes", "no"], Query(description="`no`: the registry sends the bytes itself.")] = "yes",
+) -> Response:
+    """Download a blob.
 
-    The scope `fetch` reads the bytes of artifacts, and `work` those of models and their calibration data.
+    The blob or one range of it, or a redirect to a signed URL. `direct=no` in the query disables the redirect. The
+    scope `fetch` reads the bytes of artifacts, and `work` those of models and their calibration data.
     """
     size = blobs.size_of(services.db, caller.namespace, check_sha256(sha256), _purposes(caller))
     # The row answers HEAD, and a signed URL is valid for one method only.
-    if request.method == "GET" and request.query_params.get("direct") != "no":
+    if request.method == "GET" and direct == "yes":
         signed_url = services.store.url(sha256, _is_local(request))
         if signed_url is not None:
             return RedirectResponse(signed_url, 307, {"cache-control": "private, no-store"})
@@ -142,7 +138,7 @@ FLUSH_SECONDS = 5.0
 """Seconds after which a chunk is written however small it is: an S3 server closes a connection that is silent."""
 
 
-async def receive(request: Request, services: Services, caller: Caller, client: Requester, sha256: str) -> StoredObject:
+async def receive(request: Request, services: Services, caller: Caller, client: Requester, sha256: str) -> Blob:
     """Store the request body as the blob `sha256` and return it.
 
     No transaction is open while bytes arrive. Raises `DamagedError` if the bytes have another sha256, `UsageError` for
@@ -181,7 +177,7 @@ async def receive(request: Request, services: Services, caller: Caller, client: 
         services.store.digests.add(follows, sha256, whole)
     uploaded = (services.db, services.store, caller.namespace, caller.principal, sha256, size, quick.hexdigest())
     await run_in_threadpool(partial(blobs.record_upload, *uploaded, had_row=had_row))
-    return StoredObject(codec.canonical({"sha256": sha256, "size": size}), sha256, new=True)
+    return Blob(sha256, size)
 
 
 def _write(upload: Upload, hashers: Sequence[Hasher], chunk: bytearray) -> None:

@@ -1,4 +1,4 @@
-"""Dependencies of the routes (services, caller; bodies are in `bodies`) and the one form of a JSON reply.
+"""Dependencies of the routes (services, caller, notifier), and the replies that they share.
 
 The dependencies are `async` although they do not block: FastAPI runs each plain function in a thread.
 """
@@ -21,17 +21,15 @@ from mxr_registry.artifacts.publication import Inspect
 from mxr_registry.artifacts.usage import UsageCounter
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.config.settings import RegistrySettings
-from mxr_registry.database.paging import MAX_ROWS
+from mxr_registry.database.paging import PageFilters
 from mxr_registry.database.session import Database
-from mxr_registry.database.stored_object import StoredObject
-from mxr_registry.openapi.operations import CURSOR
+from mxr_registry.jobs.notifications import JobNotifier
 from mxr_registry.request_id import error_body
 from mxr_registry.storage.store import Store
 
-from .bodies import small_body
 from .download_buffers import DownloadBuffers
 from .fair_places import CheckingPool, FairPlaces, Requester, UploadSlots
-from .scoped import Handler, ScopedRoute, address_of, caller_of
+from .scoped import ScopedRoute, address_of, caller_of
 from .threads import BODIES, LEASES, PROBES, RESOLVES, SURVEYS, UPLOADS, ThreadPool
 
 SURVEYS_WAITING = 64
@@ -75,6 +73,12 @@ async def _job_rules(request: Request) -> JobRules:
     return rules
 
 
+async def _notifier(request: Request) -> JobNotifier:
+    notifier = request.app.state.notifier
+    assert isinstance(notifier, JobNotifier)
+    return notifier
+
+
 async def requester_of(request: Request) -> Requester:
     """Return who sends a request that a `ScopedRoute` has admitted."""
     caller = await caller_of(request)
@@ -85,7 +89,8 @@ ServicesDep = Annotated[Services, Depends(_services)]
 CallerDep = Annotated[Caller, Depends(caller_of)]
 RequesterDep = Annotated[Requester, Depends(requester_of)]
 JobRulesDep = Annotated[JobRules, Depends(_job_rules)]
-
+NotifierDep = Annotated[JobNotifier, Depends(_notifier)]
+PageQuery = Annotated[PageFilters, Query()]
 
 HEX_PREFIX = "^[0-9a-f]{8,64}$"
 
@@ -117,31 +122,17 @@ ModelIdentity = Annotated[
 FileName = Annotated[str, Path(description="The name of the file in the manifest.")]
 LockName = Annotated[str, Path(description="The name of the lock.")]
 
-AfterQuery = Annotated[
-    str | None, Query(description="`next` of the previous page of this list.", json_schema_extra={"pattern": CURSOR})
-]
-LimitQuery = Annotated[int, Query(ge=1, le=MAX_ROWS, description="How many items a page has at most.")]
-
 
 def scoped_router(**options: Any) -> APIRouter:
     """Return a router whose routes check the token of each request."""
     return APIRouter(route_class=ScopedRoute, **options)
 
 
-def reply(text: str, status: int = 200) -> Response:
-    """Return a response with JSON that is already serialized."""
-    return Response(text.encode(), status, media_type="application/json")
-
-
-def stored_reply(found: StoredObject, collection: str) -> Response:
-    """Return 201 with `Location` for an object that was made, and 200 for one that was there.
-
-    `collection`: the path before its name.
-    """
-    response = reply(found.text, HTTPStatus.CREATED if found.new else HTTPStatus.OK)
-    if found.new:
-        response.headers["location"] = f"{collection}/{quote(found.name, safe=':')}"
-    return response
+def created(response: Response, path: str, *, new: bool = True) -> None:
+    """Answer 201 with `Location` for an object that was made, and 200 for one that was there."""
+    if new:
+        response.status_code = HTTPStatus.CREATED
+        response.headers["location"] = quote(path, safe=":/")
 
 
 def error_reply(error: MxrError, status: int, headers: Mapping[str, str] | None = None) -> Response:
@@ -156,24 +147,3 @@ def error_reply(error: MxrError, status: int, headers: Mapping[str, str] | None 
         seconds = 1.0 if error.retry_after is None else error.retry_after
         headers = {"retry-after": f"{seconds:.0f}", **(headers or {})}
     return Response(error_body(error, status), status, headers, media_type=MEDIA_TYPE)
-
-
-class DirectRoute(ScopedRoute):
-    """A route that calls its endpoint with (body, services, caller) and bypasses FastAPI's dependency injection.
-
-    Only `POST /v1/resolve` uses it, the one path that a whole fleet calls at the same time: injecting the dependencies
-    costs more than the resolve itself. `bench/bench_resolve.py` guards the throughput; remove this class if that
-    benchmark no longer needs it.
-    """
-
-    def get_unscoped_handler(self) -> Handler:
-        """Return the handler, which reads the body and awaits the endpoint."""
-        endpoint = self.endpoint
-
-        async def handle(request: Request) -> Response:
-            body, services, caller = await small_body(request), await _services(request), await caller_of(request)
-            found = await endpoint(body, services, caller)
-            assert isinstance(found, Response)
-            return found
-
-        return handle

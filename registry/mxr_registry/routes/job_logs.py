@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator
+from typing import Annotated
 
-from fastapi import Request
+from fastapi import Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
@@ -18,11 +19,12 @@ from mxr.util.codec import HUGE, canonical, time_text
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.jobs import logs, tracking, transitions
 from mxr_registry.jobs.notifications import JobNotifier
-from mxr_registry.openapi.operations import EVENTS, TEXT, Success, header, operation, query
+from mxr_registry.json_text import to_json
+from mxr_registry.openapi import errors, header_parameters, text_reply
 
-from .deps import CallerDep, JobId, JobRulesDep, RequesterDep, Services, ServicesDep, scoped_router
+from .deps import CallerDep, JobId, JobRulesDep, NotifierDep, RequesterDep, Services, ServicesDep, scoped_router
 from .fair_places import Requester
-from .jobs import NotifierDep, read_number, show
+from .jobs import show
 from .scoped import admit_again
 
 router = scoped_router(prefix="/v1/jobs", tags=["jobs"])
@@ -30,31 +32,27 @@ router = scoped_router(prefix="/v1/jobs", tags=["jobs"])
 KEEPALIVE_INTERVAL = 15.0
 """Seconds without an event after which a stream sends a comment."""
 
-OFFSET = query("offset", "The byte of the log to begin with.", type="integer", minimum=0, maximum=HUGE, default=0)
-
 
 @router.get(
     "/{id}/log",
-    summary="Show the log of a job as plain text",
-    **operation(
-        "get_job_log",
-        {
-            200: Success(
-                "The log from `offset`.",
-                {"type": "string"},
-                {"MXR-Log-Next": "The offset to continue from.", "MXR-Job-State": "The state of the job."},
-                TEXT,
-            )
-        },
-        errors=(404,),
-        parameters=(OFFSET,),
-    ),
+    responses=text_reply(
+        "The log from `offset`.",
+        MXR_Log_Next="The offset to continue from.",
+        MXR_Job_State="The state of the job.",
+    )
+    | errors(404),
 )
-def show_log(
-    id: JobId, request: Request, services: ServicesDep, caller: CallerDep, client: RequesterDep
+def get_job_log(
+    id: JobId,
+    services: ServicesDep,
+    caller: CallerDep,
+    client: RequesterDep,
+    offset: Annotated[int, Query(description="The byte of the log to begin with.", ge=0, le=HUGE)] = 0,
 ) -> StreamingResponse:
-    """The log from `offset` (bytes, default 0). The response header `mxr-log-next` is the offset to continue from."""
-    offset = int(read_number(request, "offset", 2**53) or 0)
+    """Show the log of a job as plain text.
+
+    The log from `offset` (bytes, default 0). The response header `mxr-log-next` is the offset to continue from.
+    """
     with services.db.reading() as session:
         job = tracking.find_job(session, caller.namespace, id, caller.owner)
     headers = {"mxr-log-next": str(max(offset, job.log_size)), "mxr-job-state": job.state}
@@ -82,18 +80,10 @@ def _read_page(services: Services, seq: int, offset: int, end: int) -> list[logs
 
 @router.get(
     "/{id}/events",
-    summary="Follow a job by server-sent events until it is closed",
-    **operation(
-        "follow_job",
-        {200: Success("The events.", {"type": "string"}, media_type=EVENTS)},
-        errors=(404,),
-        parameters=(
-            query("offset", "As of the log; -1: new text only.", type="integer", minimum=-1, maximum=HUGE, default=0),
-            header("Last-Event-ID", "The id of the last event that came: continue after it."),
-        ),
-    ),
+    responses=text_reply("The events.", "text/event-stream") | errors(404),
+    openapi_extra=header_parameters(Last_Event_ID="The id of the last event that came: continue after it."),
 )
-async def events(
+async def follow_job(
     id: JobId,
     request: Request,
     services: ServicesDep,
@@ -101,25 +91,22 @@ async def events(
     client: RequesterDep,
     rules: JobRulesDep,
     notifier: NotifierDep,
+    offset: Annotated[int, Query(description="As of the log; -1: new text only.", ge=-1, le=HUGE)] = 0,
 ) -> StreamingResponse:
-    """Event types: `job` (the job at each change), `event` (each change of state), `log` (new log text).
+    """Follow a job by server-sent events until it is closed.
 
-    Send `Last-Event-ID` to resume an interrupted stream. `offset` is the log offset to start from; -1 sends only new
-    log text.
+    Event types: `job` (the job at each change), `event` (each change of state), `log` (new log text). Send
+    `Last-Event-ID` to resume an interrupted stream. `offset` is the log offset to start from; -1 sends only new log
+    text.
     """
     job = await run_in_threadpool(show, services, rules, caller.namespace, id, caller.owner)
-    stream = _stream(request, services, rules, notifier, client, job, _start_cursor(request, job))
-    return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
-
-
-def _start_cursor(request: Request, job: tracking.JobDocument) -> tuple[int, int]:
-    """The number of the last event that the client has, and its offset in the log."""
+    # The number of the last event that the client has, and its offset in the log.
+    cursor = (0, job.log_size if offset == -1 else offset)
     last = re.fullmatch(r"([0-9]{1,16})-([0-9]{1,16})", request.headers.get("last-event-id", ""), re.ASCII)
     if last:
-        return int(last[1]), int(last[2])
-    if request.query_params.get("offset") == "-1":
-        return 0, job.log_size
-    return 0, int(read_number(request, "offset", 2**53) or 0)
+        cursor = (int(last[1]), int(last[2]))
+    stream = _stream(request, services, rules, notifier, client, job, cursor)
+    return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
 
 
 async def _stream(
@@ -143,7 +130,7 @@ async def _stream(
                 text, cursor, job, more = await run_in_threadpool(_batch, services, rules, job.seq, cursor)
                 if job.version > version:
                     version = job.version
-                    text += _event("job", job.text, cursor)
+                    text += _event("job", to_json(job.job).decode(), cursor)
                 if text:
                     yield text
                     # Waits until the client has taken it: the connection holds it until then.

@@ -4,87 +4,70 @@ from __future__ import annotations
 
 from fastapi import Request, Response
 
-from mxr.protocol import artifacts as artifact_protocol
+from mxr.errors import Json
 from mxr.protocol.access import PROMOTE
+from mxr.protocol.artifacts import Locks, PutLock, RegisteredLock
+from mxr.util.codec import canonical, encode
 from mxr.util.hashing import sha256_hex
 from mxr_registry.access.scopes import Caller
 from mxr_registry.artifacts import locks
-from mxr_registry.database.paging import MAX_ROWS
-from mxr_registry.openapi.operations import ETAG, IF_NONE_MATCH, LOCATION, Success, operation
+from mxr_registry.openapi import IF_NONE_MATCH, STORED, TAGGED, errors, header_parameters
 
-from .bodies import LargeBodyDep, decode_body
-from .deps import AfterQuery, CallerDep, LimitQuery, LockName, ServicesDep, reply, scoped_router, stored_reply
-from .ranges import not_modified, tagged
+from .bodies import Large
+from .deps import CallerDep, LockName, PageQuery, ServicesDep, created, scoped_router
+from .ranges import not_modified
 
 router = scoped_router(prefix="/v1/locks", tags=["locks"])
 
 
-@router.get(
-    "",
-    summary="List registered locks by name",
-    **operation("list_locks", {200: Success("One page.", artifact_protocol.Locks)}),
-)
-def list_locks(
-    services: ServicesDep, caller: CallerDep, after: AfterQuery = None, limit: LimitQuery = MAX_ROWS
-) -> Response:
-    """Each lock comes with the ids of the artifacts that it pins."""
-    with services.db.reading() as session:
-        return reply(locks.list_locks(session, caller.namespace, after, limit))
+@router.get("", response_model=Locks)
+def list_locks(services: ServicesDep, caller: CallerDep, page: PageQuery) -> Json:
+    """List registered locks by name.
 
-
-@router.get(
-    "/{name}",
-    summary="Show one registered lock",
-    **operation(
-        "get_lock",
-        {
-            200: Success("The lock.", artifact_protocol.RegisteredLock, ETAG),
-            304: Success("It is unchanged.", headers=ETAG),
-        },
-        errors=(404,),
-        parameters=(IF_NONE_MATCH,),
-    ),
-)
-def show_lock(name: LockName, request: Request, services: ServicesDep, caller: CallerDep) -> Response:
-    """The lock with the ids of the artifacts that it pins. With `If-None-Match`, 304 says that it is unchanged."""
-    with services.db.reading() as session:
-        text = locks.show_lock(session, caller.namespace, name)
-    tag = f'"{sha256_hex(text.encode())[:32]}"'
-    return not_modified(request, tag) or tagged(reply(text), tag)
-
-
-@router.put(
-    "/{name}",
-    summary="Register a lock, or replace what it pins",
-    **operation(
-        "put_lock",
-        {
-            200: Success("The lock pins these artifacts instead.", artifact_protocol.RegisteredLock),
-            201: Success("The new lock.", artifact_protocol.RegisteredLock, LOCATION),
-        },
-        takes=artifact_protocol.PutLock,
-        errors=(404, 409),
-    ),
-)
-def put_lock(name: LockName, body: LargeBodyDep, services: ServicesDep, caller: CallerDep) -> Response:
-    """Pinned artifacts cannot be removed or swept. 404 names the artifacts that do not exist; nothing changes then.
-
-    A publisher changes its own locks; the scope `promote` allows to change each.
+    Each lock comes with the ids of the artifacts that it pins.
     """
-    message = decode_body(artifact_protocol.PutLock, body)
+    with services.db.reading() as session:
+        return locks.list_locks(session, caller.namespace, page.after, page.limit)
+
+
+@router.get("/{name}", responses=TAGGED | errors(404), openapi_extra=header_parameters(IF_NONE_MATCH))
+def get_lock(
+    name: LockName, request: Request, response: Response, services: ServicesDep, caller: CallerDep
+) -> RegisteredLock | Response:
+    """Show one registered lock.
+
+    The lock with the ids of the artifacts that it pins. With `If-None-Match`, 304 says that it is unchanged.
+    """
+    with services.db.reading() as session:
+        lock = locks.show_lock(session, caller.namespace, name)
+    tag = f'"{sha256_hex(canonical(encode(lock)).encode())[:32]}"'
+    response.headers["etag"] = tag
+    return not_modified(request, tag) or lock
+
+
+@router.put("/{name}", responses=STORED | errors(404, 409))
+def put_lock(
+    name: LockName, message: Large[PutLock], response: Response, services: ServicesDep, caller: CallerDep
+) -> RegisteredLock:
+    """Register a lock, or replace what it pins.
+
+    Pinned artifacts cannot be removed or swept. 404 names the artifacts that do not exist; nothing changes then. A
+    publisher changes its own locks; the scope `promote` allows to change each.
+    """
     known = (services.db, caller.namespace, name, message.artifacts, caller.principal, _owner(caller))
-    return stored_reply(locks.register_lock(*known), "/v1/locks")
+    lock, new = locks.register_lock(*known)
+    created(response, f"/v1/locks/{name}", new=new)
+    return lock
 
 
-@router.delete(
-    "/{name}",
-    summary="Unregister a lock",
-    **operation("remove_lock", {200: Success("The removed lock.", artifact_protocol.RegisteredLock)}, errors=(404,)),
-)
-def remove_lock(name: LockName, services: ServicesDep, caller: CallerDep) -> Response:
-    """Return the removed lock. Its artifacts stay, and can be removed from now on."""
+@router.delete("/{name}", responses=errors(404))
+def remove_lock(name: LockName, services: ServicesDep, caller: CallerDep) -> RegisteredLock:
+    """Unregister a lock.
+
+    Return the removed lock. Its artifacts stay, and can be removed from now on.
+    """
     with services.db.writing() as session:
-        return reply(locks.unregister_lock(session, caller.namespace, name, _owner(caller)))
+        return locks.unregister_lock(session, caller.namespace, name, _owner(caller))
 
 
 def _owner(caller: Caller) -> str | None:

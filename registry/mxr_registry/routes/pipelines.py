@@ -6,18 +6,17 @@ import asyncio
 from collections.abc import Mapping
 from functools import partial
 
-from fastapi import Request, Response
-from fastapi.concurrency import run_in_threadpool
+from fastapi import Request
 
-from mxr.protocol import surveys
+from mxr.errors import Json
+from mxr.protocol.surveys import ChangedJobs, Survey, SurveyReply, WatchJobs
 from mxr_registry.access.scopes import Caller
-from mxr_registry.jobs import survey
+from mxr_registry.jobs import survey as surveys
 from mxr_registry.memory_budget import RESERVATION
-from mxr_registry.openapi.operations import Success, operation
+from mxr_registry.openapi import errors
 
-from .bodies import LargeBodyDep, decode_body
-from .deps import CallerDep, JobRulesDep, RequesterDep, Services, ServicesDep, reply, scoped_router
-from .jobs import NotifierDep
+from .bodies import Large
+from .deps import CallerDep, JobRulesDep, NotifierDep, RequesterDep, Services, ServicesDep, scoped_router
 from .scoped import admit_again, fixed_path
 
 router = scoped_router(prefix="/v1", tags=["pipelines"])
@@ -31,51 +30,38 @@ TOPIC = 512
 """Bytes of memory that a watch holds for each of its jobs while it waits."""
 
 
-@router.post(
-    "/survey",
-    summary="Survey the status of many requests",
-    **operation(
-        "survey",
-        {200: Success("The status of each request.", surveys.SurveyReply)},
-        takes=surveys.Survey,
-        errors=(429,),
-    ),
-)
-async def survey_requests(
-    body: LargeBodyDep, services: ServicesDep, caller: CallerDep, client: RequesterDep, rules: JobRulesDep
-) -> Response:
-    """For each request: the artifact, the open job, whether a worker can compile it, and an estimated duration.
+@router.post("/survey", responses=errors(429))
+async def survey(
+    message: Large[Survey], services: ServicesDep, caller: CallerDep, client: RequesterDep, rules: JobRulesDep
+) -> SurveyReply:
+    """Survey the status of many requests.
 
-    Read-only: it creates no job and counts no miss.
+    For each request: the artifact, the open job, whether a worker can compile it, and an estimated duration. Read-only:
+    it creates no job and counts no miss.
     """
 
-    def read() -> str:
-        message = decode_body(surveys.Survey, body)
+    def read() -> SurveyReply:
         with services.db.reading() as session:
-            return survey.survey(session, rules, caller.namespace, message, caller.owner)
+            return surveys.survey(session, rules, caller.namespace, message, caller.owner)
 
-    return reply(await services.surveys.run(client, read))
+    return await services.surveys.run(client, read)
 
 
-@router.post(
-    "/jobs/watch",
-    summary="Watch many jobs",
-    **operation("watch_jobs", {200: Success("What changed.", surveys.ChangedJobs)}, takes=surveys.WatchJobs),
-)
-async def watch(
-    body: LargeBodyDep, request: Request, services: ServicesDep, caller: CallerDep, notifier: NotifierDep
-) -> Response:
-    """The jobs whose version exceeds the given one. `wait` (seconds, at most 60) waits until there is such a job.
+@router.post("/jobs/watch", response_model=ChangedJobs)
+async def watch_jobs(
+    message: Large[WatchJobs], request: Request, services: ServicesDep, caller: CallerDep, notifier: NotifierDep
+) -> Json:
+    """Watch many jobs.
 
-    Without an open job, there is nothing to wait for, and the reply comes at once.
+    The jobs whose version exceeds the given one. `wait` (seconds, at most 60) waits until there is such a job. Without
+    an open job, there is nothing to wait for, and the reply comes at once.
     """
-    message = await run_in_threadpool(decode_body, surveys.WatchJobs, body)
     if len(message.jobs) > FREE_TOPICS:
         request.scope[RESERVATION].grow(len(message.jobs) * TOPIC)
     read_jobs = partial(_changed, services, caller)
     result = await notifier.read_for_watch(partial(read_jobs, message.jobs))
     if result.has_changes or not message.wait or not result.open:
-        return reply(result.text)
+        return result.reply
     deadline = asyncio.get_running_loop().time() + message.wait
     async with notifier.subscribe(message.jobs, request.receive) as subscription:
         result = await notifier.read_for_watch(partial(read_jobs, message.jobs))
@@ -88,9 +74,9 @@ async def watch(
             some = {id: message.jobs[id] for id in subscription.take_topics()}
             result = await notifier.read_for_watch(partial(read_jobs, some))
             still_open = still_open.difference(some) | result.open
-    return reply(result.text)
+    return result.reply
 
 
-def _changed(services: Services, caller: Caller, known: Mapping[str, int]) -> survey.WatchResult:
+def _changed(services: Services, caller: Caller, known: Mapping[str, int]) -> surveys.WatchResult:
     with services.db.reading() as session:
-        return survey.changed(session, caller.namespace, known, caller.owner)
+        return surveys.changed(session, caller.namespace, known, caller.owner)

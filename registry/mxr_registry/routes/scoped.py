@@ -7,17 +7,25 @@ one. Source of the rules: RFC 9110, section 15.5.6.
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import is_dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 
 from mxr.errors import UnauthenticatedError
+from mxr.protocol.access import WORK
 from mxr_registry.access.authentication import Authenticator, own_caller, require, token_of
 from mxr_registry.access.scopes import Caller, scopes_of
+from mxr_registry.json_text import to_json
+from mxr_registry.openapi import describe
 
+from .bodies import Body
 from .threads import ThreadPool
 
 
@@ -46,27 +54,91 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class ScopedRoute(APIRoute):
-    """A route whose operation is in the table of scopes: without an entry there, the application cannot be built."""
+    """A route whose operation is in the table of scopes: without an entry there, the application cannot be built.
+
+    The name of its function is the operation, the message among its parameters the body, and the message that it
+    returns the reply. Body and reply are read and written by `codec`, in a thread where they can be large.
+    """
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        self.scopes: tuple[str, ...] = ()
+        self.body: Body | None = None
+        if options.get("name") != REFUSAL:
+            hints = get_type_hints(endpoint, include_extras=True)
+            self.scopes = scopes_of(endpoint.__name__)
+            returned = hints.pop("return")
+            self.body = next((found for hint in hints.values() if (found := Body.of(hint))), None)
+            kinds = (options.get("response_model"), returned, *get_args(returned))
+            kind = next((each for each in kinds if is_dataclass(each)), None)
+            options = describe(endpoint, options, kind, self.scopes, has_body=self.body is not None)
+            options |= {"response_model": kind, "response_class": Response if kind is None else JSONResponse}
+            options["strict_content_type"] = False
+            endpoint = replying(endpoint)
+        super().__init__(path, endpoint, **options)
 
     def get_route_handler(self) -> Handler:
-        """Return the handler, which checks the token first."""
-        handle = self.get_unscoped_handler()
-        if self.name == REFUSAL:
-            return handle
-        scopes = scopes_of(self.operation_id or "")
-        if not scopes:
+        """Return the handler, which checks the token first, and then reads the body."""
+        handle = super().get_route_handler()
+        scopes, body = self.scopes, self.body
+        if not scopes and body is None:
             return handle
 
         async def checked(request: Request) -> Response:
             request.scope["mxr.scopes"] = scopes
-            request.scope["mxr.caller"] = await admit(request, scopes)
+            if scopes:
+                request.scope["mxr.caller"] = await admit(request, scopes)
+            if body is not None:
+                request = DecodedRequest(request, await body.read(request, lease=scopes == (WORK,)))
             return await handle(request)
 
         return checked
 
-    def get_unscoped_handler(self) -> Handler:
-        """Return the handler of a request that is admitted."""
-        return super().get_route_handler()
+
+class DecodedRequest(Request):
+    """A request whose body is a message: FastAPI takes it as it is."""
+
+    def __init__(self, request: Request, message: Any) -> None:
+        super().__init__(request.scope, request.receive)
+        self.message = message
+
+    async def body(self) -> Any:
+        """Return the message."""
+        return self.message
+
+    async def json(self) -> Any:
+        """Return the message."""
+        return self.message
+
+
+def replying(endpoint: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an endpoint whose message becomes the reply, with status and headers of its parameter `response`.
+
+    FastAPI would do so by pydantic, whose JSON of a message is not that of the client.
+    """
+
+    @functools.wraps(endpoint)
+    def answer(**values: Any) -> Response:
+        return to_reply(endpoint(**values), values.get("response"))
+
+    @functools.wraps(endpoint)
+    async def answer_later(**values: Any) -> Response:
+        return to_reply(await endpoint(**values), values.get("response"))
+
+    return answer_later if inspect.iscoroutinefunction(endpoint) else answer
+
+
+def to_reply(message: Any, known: Response | None = None) -> Response:
+    """Return the reply with a message or its JSON value, and with status and headers of a known response.
+
+    A response is returned as it is.
+    """
+    if isinstance(message, Response):
+        return message
+    reply = Response(to_json(message), media_type="application/json")
+    if known is not None:
+        reply.status_code = known.status_code or reply.status_code
+        reply.headers.update(known.headers)
+    return reply
 
 
 async def admit(request: Request, scopes: tuple[str, ...]) -> Caller:

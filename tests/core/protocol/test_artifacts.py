@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from hashlib import sha256
 from typing import Any
 
@@ -12,6 +12,7 @@ from strategies import GPU, MODEL, OTHER_MODEL
 from mxr.artifact import limits
 from mxr.artifact.attributes import Attributes
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
+from mxr.artifact.matching import Match
 from mxr.errors import UsageError
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.util import codec
@@ -48,6 +49,9 @@ ARTIFACT = artifact_protocol.Artifact(
     description={"compiled": True},
     manifest=MANIFEST,
 )
+LISTED = artifact_protocol.ListedArtifact(
+    **{field.name: getattr(ARTIFACT, field.name) for field in fields(artifact_protocol.ListedArtifact)}
+)
 VALUES = [
     CLAIM,
     REGISTRATION,
@@ -56,8 +60,8 @@ VALUES = [
     replace(ARTIFACT, promoted_at=Timestamp(1.8e9), description=None, manifest=None),
     artifact_protocol.Model(MODEL, "m.onnx", CLAIM.inputs, True, False, "m.onnx", MANIFEST),
     artifact_protocol.Models((artifact_protocol.Model(MODEL, "m.onnx", (), claimed=True),)),
-    artifact_protocol.Artifacts((ARTIFACT,), "17"),
-    artifact_protocol.ResolveReply(ARTIFACT, {"exact": True, "relaxed": [], "assumed": {}}, {"model.mxr": "/v1/x"}),
+    artifact_protocol.Artifacts((LISTED,), "17"),
+    artifact_protocol.ResolveReply(ARTIFACT, Match(), {"model.mxr": "/v1/x"}),
     artifact_protocol.MissingRequest((Blob("ab" * 32, 5),)),
     artifact_protocol.Missing(("ab" * 32,), 60.0),
     artifact_protocol.Misses(

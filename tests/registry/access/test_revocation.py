@@ -159,7 +159,7 @@ def test_names_that_are_no_tokens_are_ignored(start: Any, tmp_path: Any) -> None
     assert store.revoked_tokens() == {"0" * 12}
     assert tokens.reconcile(db, store) == 0, "that token is not in this database"
     with db.reading() as session:
-        found = {each["id"]: each["state"] for each in json.loads(list_tokens(session))["items"]}
+        found = {each["id"]: each["state"] for each in list_tokens(session)["items"]}
     assert found[id] == "valid"
     db.close()
 

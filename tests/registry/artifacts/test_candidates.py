@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from hashlib import sha256
 from pathlib import Path
@@ -182,10 +181,10 @@ def test_what_one_request_reads_is_bounded(
         for name, value in (("MAX_ROWS", 3), ("MAX_KEY_BYTES", 3 * 400)):
             with monkeypatch.context() as patched:
                 patched.setattr(stored_candidates, name, value)
-                found = json.loads(stored_candidates.find_candidates(db, "default", partial) or "{}")
-            assert (found["more"], found["total"] <= 3) == (True, True), name
-        found = json.loads(stored_candidates.find_candidates(db, "default", partial) or "{}")
-        assert (found["more"], found["total"]) == (False, 5)
+                found = stored_candidates.find_candidates(db, "default", partial)
+            assert found is not None and (found.more, found.total <= 3) == (True, True), name
+        found = stored_candidates.find_candidates(db, "default", partial)
+        assert found is not None and (found.more, found.total) == (False, 5)
     finally:
         db.close()
 

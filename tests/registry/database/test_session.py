@@ -148,8 +148,8 @@ def test_urls_that_are_none_are_said(url: str) -> None:
         Database(url)
 
 
-def asked(parts: Any, **change: Any) -> resolution.ResolveRequest:
-    return resolution.ResolveRequest.of(Request(codec.decode(Key, parts.gpu_key(**change), "key")))
+def asked(parts: Any, **change: Any) -> Request:
+    return Request(codec.decode(Key, parts.gpu_key(**change), "key"))
 
 
 def test_a_miss_is_a_miss_though_it_cannot_be_written_down(
@@ -164,7 +164,7 @@ def test_a_miss_is_a_miss_though_it_cannot_be_written_down(
     with pytest.raises(NoSuchArtifactError):
         resolution.refuse(db, "default", asked(parts))
     with db.reading() as session:
-        assert '"count":1' in misses.list_misses(session, "default")
+        assert misses.list_misses(session, "default")["items"][0]["count"] == 1
 
 
 def test_a_miss_on_a_read_only_database_is_a_miss(db: Database, parts: Any) -> None:
@@ -189,15 +189,7 @@ def test_namespaces_do_not_see_each_other(db: Database, parts: Any) -> None:
     with db.reading() as session:
         assert blobs.sizes(session, "theirs", ["a" * 64]) == {"a" * 64: 1}
         assert blobs.sizes(session, "ours", ["a" * 64]) == {}
-        assert catalog.list_artifacts(session, "ours", catalog.ArtifactFilters()) == '{"items":[],"next":null}'
-
-
-def test_an_equal_request_is_read_once(parts: Any) -> None:
-    import json
-
-    body = json.dumps({"key": parts.gpu_key()}).encode()
-    assert resolution.decode_request(body) is resolution.decode_request(body)
-    assert resolution.decode_request(body + b" " * 5000) == resolution.decode_request(body)
+        assert catalog.list_artifacts(session, "ours", catalog.ArtifactFilters()) == {"items": [], "next": None}
 
 
 BLOBS = PreparedQuery(select(BlobRow.namespace, BlobRow.sha256).order_by(BlobRow.sha256))

@@ -92,7 +92,7 @@ def test_who_subscribes_while_changes_are_read_hears_of_them(
                 return late.document
 
     document = asyncio.run(hear())
-    assert document is not None and json.loads(document.text)["phase"] == "heard"
+    assert document is not None and document.job["phase"] == "heard"
     db.close()
     registry.finish(lease)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
 import pytest
 
+from mxr.protocol.surveys import WatchJobs
 from mxr_registry.access.scopes import Caller
 from mxr_registry.jobs.notifications import Subscription
 from mxr_registry.jobs.survey import WatchResult
@@ -37,7 +37,7 @@ class Notifier:
 async def watch(monkeypatch: pytest.MonkeyPatch, wakes: list[tuple[list[str], WatchResult]]) -> tuple[list[int], Any]:
     """The number of jobs that each read was about, and the reply, where these jobs wake the watch one after another."""
     notifier, reads = Notifier(), list[int]()
-    everything = WatchResult('{"jobs":[],"gone":[]}', False, frozenset(JOBS))
+    everything = WatchResult({"jobs": [], "gone": []}, False, frozenset(JOBS))
     waiting = list(wakes)
 
     def changed(services: Any, namespace: str, known: Mapping[str, int]) -> WatchResult:
@@ -58,21 +58,21 @@ async def watch(monkeypatch: pytest.MonkeyPatch, wakes: list[tuple[list[str], Wa
     monkeypatch.setattr(pipelines, "_changed", changed)
     monkeypatch.setattr(pipelines, "admit_again", admitted)
     budget = MemoryBudget(1 << 20)
-    body = json.dumps({"jobs": JOBS, "wait": 5 if wakes else 0.01}).encode()
+    message = WatchJobs(JOBS, 5 if wakes else 0.01)
 
     class Request:
         receive = None
         scope: ClassVar = {RESERVATION: Reservation(budget)}
 
-    reply = await pipelines.watch(body, Request(), None, Caller("local", "default", frozenset(), ""), notifier)  # type: ignore[arg-type]
+    reply = await pipelines.watch_jobs(message, Request(), None, Caller("local", "default", frozenset(), ""), notifier)  # type: ignore[arg-type]
     assert budget.held == len(JOBS) * pipelines.TOPIC, "what it watches counts until its request is answered"
-    return reads, json.loads(bytes(reply.body))
+    return reads, reply
 
 
 def test_a_wake_reads_only_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = list(JOBS)[:2]
-    nothing = WatchResult("{}", False, frozenset([first]))
-    news = WatchResult('{"jobs":[1],"gone":[]}', True, frozenset())
+    nothing = WatchResult({}, False, frozenset([first]))
+    news = WatchResult({"jobs": [1], "gone": []}, True, frozenset())
     reads, reply = asyncio.run(watch(monkeypatch, [([first], nothing), ([first, second], nothing), ([second], news)]))
     assert reads == [800, 800, 1, 2, 1] and reply == {"jobs": [1], "gone": []}
 
@@ -80,6 +80,6 @@ def test_a_wake_reads_only_what_changed(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_watch_ends_in_time_and_when_nothing_can_change_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     reads, reply = asyncio.run(watch(monkeypatch, []))
     assert reads == [800, 800] and reply == {"jobs": [], "gone": []}
-    closed = WatchResult('{"jobs":[],"gone":[]}', False, frozenset())
+    closed = WatchResult({"jobs": [], "gone": []}, False, frozenset())
     reads, reply = asyncio.run(watch(monkeypatch, [(list(JOBS), closed)]))
     assert reads == [800, 800, 800] and reply == {"jobs": [], "gone": []}

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import check_name
 from mxr.errors import UsageError
 from mxr.facts import stated
 from mxr.util.codec import refuse
+from mxr.util.doc import Doc
 
 from .requirements import WHO, check_key
 
@@ -40,8 +41,8 @@ _FORM = re.compile(r"ort:([A-D]1?):([^:]+):([^:]+):(bytes|[0-9a-f]{12})")
 class OrtRuntime:
     """An ONNX Runtime with a working MIGraphX provider: the generation of its file names, and its version."""
 
-    generation: str
-    version: str
+    generation: Annotated[str, Doc("The generation of the file names of its MIGraphX provider.", enum=BY_WORKERS)]
+    version: Annotated[str, Doc("The version of ONNX Runtime.", pattern=RUNTIME_VERSION, examples=["1.27.1"])]
 
     def __post_init__(self) -> None:
         if self.generation not in BY_WORKERS:

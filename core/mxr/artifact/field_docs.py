@@ -1,0 +1,98 @@
+"""The fields that several messages have, described once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mxr.facts import ALLOWANCES, BY_NAME
+from mxr.util.doc import Doc
+
+from . import limits, target
+
+SHA = "7b5cd4daa4ba0a12de4ecf60ef402451c363b0ee1d146f0d0cf5a7dc1ec27455"
+"""An example of a sha256."""
+
+ID = "^[0-9a-f]{32}$"
+"""The form of the id of a job or a worker."""
+
+_VERSION = r"^[0-9]{1,6}\.[0-9]{1,6}$"
+_PATCH = r"^[0-9]{1,6}\.[0-9]{1,6}\.[0-9A-Za-z.+~-]{1,60}$"
+_PRECISIONS = "|".join(target.PRECISIONS)
+_COUNT: dict[str, Any] = {"minimum": 1, "maximum": 65_536}
+
+ARCH = Doc("The GPU architecture.", examples=["gfx942"])
+VENDOR = Doc("The vendor of the GPU.", enum=target.VENDORS)
+KIND = Doc("`gpu`, or `ref` for the reference target, which runs on any CPU.", enum=target.KINDS)
+MIGRAPHX = Doc("The version of MIGraphX, MAJOR.MINOR.", pattern=_VERSION, examples=["2.15"])
+ROCM = Doc("The version of ROCm (or DTK), MAJOR.MINOR.", pattern=_VERSION, examples=["7.2"])
+PRECISION = Doc(
+    "`fp32`, or reduced precisions joined by `+` in the order applied.",
+    pattern=rf"^(fp32|({_PRECISIONS})(\+({_PRECISIONS}))*)$",
+    examples=["fp16"],
+)
+ENV = Doc("The `MIGRAPHX_*` variables of the compile that change the program.", maxProperties=limits.MAX_VARIABLES)
+OPTIONS = Doc("Other compile options of MIGraphX that change the program.", maxProperties=limits.MAX_VARIABLES)
+OFFLOAD_COPY, FAST_MATH = Doc(BY_NAME["offload_copy"].about), Doc(BY_NAME["fast_math"].about)
+
+FEATURE_STATES = ("+", "-")
+SRAMECC = Doc("The setting of sramecc, for archs that have one.", enum=FEATURE_STATES)
+XNACK = Doc("The setting of xnack, for archs that have one.", enum=FEATURE_STATES)
+NEEDED_STATES = (*FEATURE_STATES, "any")
+NEEDED_SRAMECC = Doc("The setting of sramecc that the program needs.", enum=NEEDED_STATES)
+NEEDED_XNACK = Doc("The setting of xnack that the program needs.", enum=NEEDED_STATES)
+NUM_CU = Doc(BY_NAME["num_cu"].about, examples=[304], **_COUNT)
+CHIPLETS = Doc(BY_NAME["chiplets"].about, **_COUNT)
+REAL_ARCH = Doc(BY_NAME["real_arch"].about, pattern=target.BASE_ARCH)
+ROCM_PATCH = Doc("The full version of ROCm (or DTK).", pattern=_PATCH, examples=["7.2.1"])
+MIGRAPHX_PATCH = Doc("The full version of MIGraphX.", pattern=_PATCH, examples=["2.15.0"])
+BUILD = Doc("The build of MIGraphX: a git hash or a package.", maxLength=limits.MAX_WORD_LENGTH)
+TUNING = Doc("How thoroughly MIGraphX tunes the program.", enum=target.TUNINGS)
+ALLOW = Doc(
+    "The relaxations that the request accepts: another CU count, another patch version, another minor release of "
+    "ROCm (from 10 on, and only without `rocm_patch`), a cross-compiled or an eager program, one for a spoofed "
+    "arch, a dynamic shape for a static one.",
+    items={"enum": tuple(ALLOWANCES)},
+)
+
+_SIZE = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
+_SIZES = {"type": "array", "items": _SIZE, "maxItems": limits.MAX_OPTIMALS}
+_RANGE = {"type": "array", "prefixItems": [_SIZE, _SIZE, _SIZES], "items": {}, "minItems": 3, "maxItems": 3}
+_DIM: dict[str, Any] = {
+    "description": "A size, or `[min, max, [optimal sizes]]` of a dynamic dim.",
+    "anyOf": [_SIZE, _RANGE],
+}
+_OPEN_DIM = {"description": "A dim; null is open.", "anyOf": [*_DIM["anyOf"], {"type": "null"}]}
+INPUTS = Doc(
+    "The shape of each input by its name.",
+    additionalProperties={"type": "array", "items": _DIM, "maxItems": limits.MAX_DIMS},
+    maxProperties=limits.MAX_INPUTS,
+    examples=[{"x": [1, 3, 224, 224]}],
+)
+OPEN_INPUTS = Doc(
+    "The shape of each input by its name, as far as it is known. Null: not even the number of dims is.",
+    additionalProperties={"type": ["array", "null"], "items": _OPEN_DIM, "maxItems": limits.MAX_DIMS},
+    maxProperties=limits.MAX_INPUTS,
+    examples=[{"x": [None, 3, 224, 224]}],
+)
+
+DIFFERENCES = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "The artifact."},
+        "differences": {
+            "type": "array",
+            "description": "Each field in which it differs.",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "field": {"type": "string", "description": "The field, such as `key.rocm`."},
+                    "asked": {"description": "What the request has."},
+                    "found": {"description": "What the artifact has; null if that is not known."},
+                },
+                "required": ["field", "asked", "found"],
+            },
+        },
+    },
+    "required": ["id", "differences"],
+}
+"""The schema of the differences between a request and an artifact."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import Generic, TypeVar
+
+from cachetools import LRUCache
 
 T = TypeVar("T")
 
@@ -30,8 +31,8 @@ class DecodingCache(Generic[T]):
     """
 
     def __init__(self, decode: Callable[[bytes], T], most: int) -> None:
-        self._decode, self._most, self._size = decode, most, 0
-        self._found: OrderedDict[bytes, tuple[int, T]] = OrderedDict()
+        self._decode, self._most = decode, most
+        self._found: LRUCache[bytes, tuple[int, T]] = LRUCache(most, getsizeof=lambda each: each[0])
         self._guard = threading.Lock()
 
     def get(self, text: bytes) -> T:
@@ -40,18 +41,12 @@ class DecodingCache(Generic[T]):
             return self._decode(text)
         key = digest_of(text)
         with self._guard:
-            if (known := self._found.get(key)) is not None:
-                self._found.move_to_end(key)
-                return known[1]
-        value = self._decode(text)
-        with self._guard:
-            if key not in self._found:
-                self._found[key] = (len(text), value)
-                self._size += len(text)
-            while self._size > self._most:
-                _, (size, _) = self._found.popitem(last=False)
-                self._size -= size
-        return value
+            known = self._found.get(key)
+        if known is None:
+            known = (len(text), self._decode(text))
+            with self._guard:
+                self._found[key] = known
+        return known[1]
 
 
 OBJECT_FACTOR = 10

@@ -11,11 +11,11 @@ import hmac
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cachetools import FIFOCache
 from sqlalchemy import bindparam, select
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -94,7 +94,7 @@ class Authenticator:
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._known: OrderedDict[str, KnownToken] = OrderedDict()
+        self._known: FIFOCache[str, KnownToken] = FIFOCache(REMEMBERED)
         self._revoked: dict[str, float] = {}
         self._reading: set[str] = set()
         self._lock = threading.Lock()
@@ -123,7 +123,7 @@ class Authenticator:
         id = _id_of(token)
         self._reading.add(id)
         try:
-            return self._learn(id, self._db.run_prepared(BY_ID, {"id": id}))
+            return self._learn(id, self._db.run(BY_ID, {"id": id}))
         finally:
             self._reading.discard(id)
 
@@ -143,8 +143,6 @@ class Authenticator:
                 revoked_at=found.revoked_at or self._revoked.get(id),
             )
             self._known[id] = found
-            if len(self._known) > REMEMBERED:
-                self._known.popitem(last=False)
         return found
 
     def check(self, token: str, known: KnownToken) -> Caller:

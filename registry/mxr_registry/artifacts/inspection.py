@@ -19,9 +19,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
+
+from cachetools import TLRUCache
 
 from mxr.artifact.limits import MAX_DESCRIPTION_BYTES
 from mxr.artifact.manifest import File
@@ -50,9 +51,12 @@ class RefusalMemory:
     """Refusals by the sha256 of the refused files. Can be used from several threads."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._found: OrderedDict[str, tuple[float, dict[str, object]]] = OrderedDict()
+        self._found: TLRUCache[str, DamagedError] = TLRUCache(MAX_REFUSALS, self._until, clock)
         self._guard = threading.Lock()
+
+    @staticmethod
+    def _until(_name: str, problem: DamagedError, moment: float) -> float:
+        return moment + (SECONDS_AFTER_TIMEOUT if TIMED_OUT in problem.context else SECONDS)
 
     def run(self, name: str, read: Callable[[], T]) -> T:
         """Return what `read` returns for the files that `name` identifies.
@@ -60,19 +64,16 @@ class RefusalMemory:
         Raises a remembered `DamagedError` at once.
         """
         with self._guard:
-            until, error = self._found.get(name, (0.0, {}))
-        if self._clock() < until:
-            raise from_json(error)
+            known = self._found.get(name)
+        if known is not None:
+            raise from_json(known.to_json())
         try:
             return read()
         except DamagedError as problem:
             # Not its subclasses: the bytes in the store can be damaged, and then sent again.
             if type(problem) is DamagedError:
                 with self._guard:
-                    seconds = SECONDS_AFTER_TIMEOUT if TIMED_OUT in problem.context else SECONDS
-                    self._found[name] = (self._clock() + seconds, problem.to_json())
-                    while len(self._found) > MAX_REFUSALS:
-                        self._found.popitem(last=False)
+                    self._found[name] = DamagedError(problem.message, hint=problem.hint, context=problem.context)
             raise
 
 

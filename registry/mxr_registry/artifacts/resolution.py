@@ -139,7 +139,7 @@ def find_hit(db: Database, namespace: str, request: Request) -> ResolveResult | 
             chosen = choose_row(_rows(session, namespace, request), request, db.serve)
             row = session.execute(CHOSEN, {"of": chosen[0].order}).one() if chosen else None
         return _result(row, chosen[1], db.serve) if chosen else None
-    return _find_hit(db.run_prepared, db.serve, namespace, request)
+    return _find_hit(db.run, db.serve, namespace, request)
 
 
 def _find_hit(run: RunQuery, default: str, namespace: str, request: Request) -> ResolveResult | None:

@@ -10,22 +10,22 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import sys
-from collections import deque, namedtuple
+from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Float, Select, bindparam, func, select, text
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from mxr.artifact.matching import BUILT_ONLY
 from mxr_registry.config.connections import ConnectionSettings
 
-from .engine import BUSY, apply_pragmas, engine_of, prepare_sqlite
-from .errors import translate, translate_errors
+from .engine import BUSY, apply_pragmas, engine_of
+from .errors import translate_errors
 
 if TYPE_CHECKING:
     # The Unpack of `typing` is new in Python 3.11.
@@ -79,7 +79,7 @@ def now(session: Session) -> float:
 
 
 class PreparedQuery:
-    """A frequent SELECT, compiled once to the SQL of SQLite and of psycopg. Its constants are `literal_column`s."""
+    """A frequent SELECT, and its SQL for SQLite, compiled once. Its constants are `literal_column`s."""
 
     def __init__(self, statement: Select[Unpack[tuple[Any, ...]]]) -> None:
         self.statement = statement
@@ -87,27 +87,20 @@ class PreparedQuery:
         named: Any = namedtuple("PreparedRow", names)  # type: ignore[misc]
         self.row: Callable[[Iterable[Any]], Row] = named._make
 
-    # Imported on demand: the dialects are large, and a registry uses only one of them.
     @cached_property
     def sqlite(self) -> str:
         """The SQL for SQLite."""
+        # Imported on demand: the dialects are large, and a registry uses only one of them.
         from sqlalchemy.dialects.sqlite import dialect
 
         return str(self.statement.compile(dialect=dialect(paramstyle="named")))
-
-    @cached_property
-    def postgresql(self) -> str:
-        """The SQL for psycopg."""
-        from sqlalchemy.dialects.postgresql.psycopg import dialect
-
-        return str(self.statement.compile(dialect=dialect()))  # type: ignore[no-untyped-call]
 
 
 class Database:
     """The engine and its transactions.
 
-    `run_prepared` and `run_at_once` have private SQLite connections that bypass SQLAlchemy. `bench/bench_resolve.py`
-    measures what they bring to resolves; remove them if that benchmark no longer needs them.
+    `run_at_once` has a private SQLite connection that bypasses SQLAlchemy. `bench/bench_resolve.py` measures what it
+    brings to resolves; remove it if that benchmark no longer needs it.
     """
 
     def __init__(self, url: str, connections: ConnectionSettings | None = None, serve: str = BUILT_ONLY) -> None:
@@ -119,7 +112,6 @@ class Database:
         writing: dict[str, Any] = {"isolation_level": "READ COMMITTED"}
         self._reader = self.engine if self.embedded else self.engine.execution_options(**reading)
         self._writer = self.engine.execution_options(mxr_writes=True, **({} if self.embedded else writing))
-        self._sqlite_pool: deque[sqlite3.Connection] = deque()
         self._at_once: sqlite3.Connection | None = None
 
     @contextlib.contextmanager
@@ -157,18 +149,26 @@ class Database:
                     session.execute(text(f"SET LOCAL lock_timeout = {int(lock_timeout * 1000)}"))
                     yield session
 
-    def run_prepared(self, query: PreparedQuery, values: Mapping[str, object]) -> list[Row]:
-        """Run one statement outside of any transaction and return its rows. Raises `TemporaryError`.
+    def run(self, query: PreparedQuery, values: Mapping[str, object]) -> list[Row]:
+        """Run one statement in a transaction of its own and return its rows. Raises `TemporaryError`."""
+        with translate_errors():
+            try:
+                return self._run(query, values)
+            except DBAPIError as problem:
+                if not problem.connection_invalidated:
+                    raise
+            # A read can be repeated safely: this hides a restart of the database from clients.
+            return self._run(query, values)
 
-        It bypasses SQLAlchemy, whose overhead is several times the cost of such a statement.
-        """
-        return self._run_sqlite(query, values) if self.embedded else self._run_postgresql(query, values)
+    def _run(self, query: PreparedQuery, values: Mapping[str, object]) -> list[Row]:
+        with self._reader.connect() as session:
+            return list(session.execute(query.statement, values).all())
 
     def run_at_once(self, query: PreparedQuery, values: Mapping[str, object]) -> list[Row] | None:
         """Run a statement that reads a few indexed rows in the event loop itself, and return the rows.
 
         Handing a call to a thread and back costs several times as much. None where it could take longer: the database
-        is a server, another connection has a lock, or the rows are large. Then call `run_prepared` in a thread.
+        is a server, another connection has a lock, or the rows are large. Then call `run` in a thread.
         """
         if not self.embedded:
             return None
@@ -185,7 +185,8 @@ class Database:
         return rows
 
     def _open_at_once(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._sqlite_path, check_same_thread=False)
+        path = self.engine.url.database or ":memory:"
+        connection = sqlite3.connect(path, check_same_thread=False)
         try:
             apply_pragmas(connection, busy=0.0)
             if sys.version_info >= (3, 11):
@@ -196,55 +197,6 @@ class Database:
             raise
         return connection
 
-    def _run_sqlite(self, query: PreparedQuery, values: Mapping[str, object]) -> list[Row]:
-        try:
-            connection = self._sqlite_pool.pop() if self._sqlite_pool else self._connect()
-            try:
-                return [query.row(row) for row in connection.execute(query.sqlite, values)]
-            finally:
-                self._sqlite_pool.append(connection)
-        except sqlite3.Error as problem:
-            translated = translate(OperationalError(query.sqlite, None, problem))
-            raise translated or problem from problem
-
-    def _run_postgresql(self, query: PreparedQuery, values: Mapping[str, object]) -> list[Row]:
-        with translate_errors():
-            try:
-                return self._execute(query, values)
-            except DBAPIError as problem:
-                if not problem.connection_invalidated:
-                    raise
-            # A read can be repeated safely: this hides a restart of the database from clients.
-            return self._execute(query, values)
-
-    def _execute(self, query: PreparedQuery, values: Mapping[str, object]) -> list[Row]:
-        errors = self.engine.dialect.loaded_dbapi.Error
-        driver: Any = None
-        try:
-            connection = self.engine.raw_connection()
-            driver = connection.driver_connection
-            try:
-                driver.autocommit = True
-                rows = [query.row(row) for row in driver.execute(query.postgresql, values)]
-                driver.autocommit = False
-            except BaseException:
-                connection.invalidate()
-                raise
-        except errors as problem:
-            lost = driver is not None and driver.pgconn.status != 0
-            raise DBAPIError.instance(query.postgresql, None, problem, errors, connection_invalidated=lost) from problem
-        connection.close()
-        return rows
-
-    @property
-    def _sqlite_path(self) -> str:
-        return self.engine.url.database or ":memory:"
-
-    def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._sqlite_path, check_same_thread=False, timeout=BUSY)
-        prepare_sqlite(connection)
-        return connection
-
     def open_connection(self) -> None:
         """Open a connection and leave it in the pool. Raises `TemporaryError`."""
         with self.reading() as session:
@@ -253,8 +205,6 @@ class Database:
     def close(self) -> None:
         """Close every connection that is not in use."""
         self.engine.dispose()
-        while self._sqlite_pool:
-            self._sqlite_pool.pop().close()
         if self._at_once is not None:
             self._at_once.close()
             self._at_once = None

@@ -19,11 +19,12 @@ import logging
 import re
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+
+from cachetools import FIFOCache
 
 from mxr.errors import MxrError, TemporaryError
 from mxr.protocol.access import TOKEN_ID
@@ -50,23 +51,18 @@ class RecentHeads:
     """The heads of blobs, which were verified with them. Thread-safe."""
 
     def __init__(self, most: int = MAX_HELD) -> None:
-        self._most = most
-        self._heads: OrderedDict[str, bytes] = OrderedDict()
-        self._held = 0
+        self._heads: FIFOCache[str, bytes] = FIFOCache(most, getsizeof=len)
         self._lock = threading.Lock()
 
     def add(self, sha256: str, head: bytes) -> None:
         """Keep the head of a blob, instead of those that arrived first where they become too many."""
-        with self._lock:
-            self._held += len(head) - len(self._heads.pop(sha256, b""))
+        with self._lock, suppress(ValueError):  # It is larger than all may be together.
             self._heads[sha256] = head
-            while self._held > self._most:
-                self._held -= len(self._heads.popitem(last=False)[1])
 
     def forget(self, sha256: str) -> None:
         """Drop the head of a blob."""
         with self._lock:
-            self._held -= len(self._heads.pop(sha256, b""))
+            self._heads.pop(sha256, None)
 
     def read(self, sha256: str, offset: int, length: int) -> bytes | None:
         """Return a range of a blob, None if its head does not hold all of it."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -22,6 +21,8 @@ from hashlib import sha256
 from hashlib import sha256 as new_sha256
 from itertools import accumulate
 from typing import Any, Protocol, TypeAlias
+
+from cachetools import LRUCache
 
 from mxr.artifact.manifest import NO_CHAIN, next_chain
 from mxr.errors import DamagedBlobError, DamagedError, NoSuchBlobError
@@ -35,8 +36,7 @@ class FileDigests:
     """States of sha256 by chain. Thread-safe."""
 
     def __init__(self, most: int = MAX_CHAINS) -> None:
-        self._most = most
-        self._states: OrderedDict[str, Any] = OrderedDict()
+        self._states: LRUCache[str, Any] = LRUCache(most)
         self._lock = threading.Lock()
 
     def longest(self, names: Sequence[str], chain: str = NO_CHAIN) -> tuple[Any, int]:
@@ -57,9 +57,6 @@ class FileDigests:
         chain = reduce(next_chain, [*follows, blob])
         with self._lock:
             self._states[chain] = state
-            self._states.move_to_end(chain)
-            if len(self._states) > self._most:
-                self._states.popitem(last=False)
 
 
 RECENT = 600.0

@@ -240,10 +240,10 @@ class TestManyArtifactsOfOneKey:
         db = Database(f"sqlite:///{server.data / 'registry.db'}")
         digest = server.ok("GET", f"/v1/artifacts/{first}")["digest"]
         values = {"namespace": "default", "digest": digest, "generic": digest}
-        (row,) = db.run_prepared(resolution.PREPARED, values)
+        (row,) = db.run(resolution.PREPARED, values)
         assert row.manifest_json and row.key_json, "one alone is read at once"
         self.copy(server, first, 2)
-        rows = db.run_prepared(resolution.PREPARED, values)
+        rows = db.run(resolution.PREPARED, values)
         assert [(row.manifest_json, row.key_json, row.provenance_json) for row in rows] == [(None, None, None)] * 3
         db.close()
         assert resolve(server, parts.gpu_key())[1]["artifact"]["id"] == first

@@ -199,7 +199,7 @@ def test_a_few_rows_are_read_at_once_where_the_database_is_embedded(db: Database
     with db.writing() as session:
         session.execute(insert(BlobRow), [row("aa"), row("bb")])
     found = db.run_at_once(BLOBS, {})
-    assert found == (db.run_prepared(BLOBS, {}) if db.embedded else None)
+    assert found == (db.run(BLOBS, {}) if db.embedded else None)
     with db.writing() as session:
         session.execute(insert(BlobRow), [row("cc")])
     # Each call sees what is committed.
@@ -213,7 +213,7 @@ def test_large_rows_are_not_read_at_once(sqlite: Database, names: list[str]) -> 
     with sqlite.writing() as session:
         session.execute(insert(BlobRow), [row(name) for name in names])
     assert sqlite.run_at_once(BLOBS, {}) is None
-    assert len(sqlite.run_prepared(BLOBS, {})) == len(names)
+    assert len(sqlite.run(BLOBS, {})) == len(names)
     with sqlite.writing() as session:
         session.execute(delete(BlobRow))
     assert sqlite.run_at_once(BLOBS, {}) == []

@@ -1,18 +1,17 @@
-"""Build the FastAPI application from database, store and routes, and turn errors into replies."""
+"""Build the FastAPI application from database, store and routes."""
 
 from __future__ import annotations
 
 import logging
 from functools import cache, partial
-from http import HTTPStatus
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.types import Receive, Scope, Send
 
-from mxr.errors import InterruptionError, MxrError, NotFoundError, UsageError
-from mxr.protocol.artifacts import REGISTRY_HEADER
+from mxr.errors import MxrError
 from mxr_registry.access.authentication import Authenticator
 from mxr_registry.artifacts.inspection import RefusalMemory
 from mxr_registry.artifacts.usage import UsageCounter
@@ -20,11 +19,8 @@ from mxr_registry.config.settings import RegistrySettings
 from mxr_registry.database.identity import RegistryIdentity
 from mxr_registry.database.session import Database
 from mxr_registry.jobs.notifications import JobNotifier
-from mxr_registry.routes.fair_places import CheckingPool, UploadSlots
-from mxr_registry.routes.scoped import allowed_methods
-from mxr_registry.server.middleware import BodyMemory, CountedApp, IdentifiedApp, RequestIds, SubPath
 
-from . import metrics, request_id
+from . import metrics
 from .artifacts import inspection
 from .openapi import openapi_document
 from .routes import (
@@ -43,8 +39,11 @@ from .routes import (
     uses,
     workers,
 )
-from .routes.deps import Services, error_reply
-from .routes.download_buffers import DownloadBuffers
+from .routes.deps import Services
+from .server import error_replies
+from .server.download_buffers import DownloadBuffers
+from .server.fair_places import CheckingPool, UploadSlots
+from .server.middleware import BodyMemory, CountedApp, IdentifiedApp, RequestIds, SubPath
 from .server.reply_memory import ReplyMemory
 from .server.request_guard import RequestGuard
 from .storage import open_store
@@ -56,7 +55,6 @@ MODULES = (
     *(resolve, health, artifacts, locks, uses, blobs, models, pipelines, jobs, job_logs, workers, queue),
     *(tokens, api_page),
 )
-ROUTERS = tuple(module.router for module in MODULES)
 
 
 def create_app(settings: RegistrySettings) -> FastAPI:
@@ -64,6 +62,9 @@ def create_app(settings: RegistrySettings) -> FastAPI:
 
     Raises `UsageError`.
     """
+    db = Database(settings.database_url, settings.connections, settings.serve)
+    store = open_store(settings.store_url, settings.s3)
+    counters, identity, limits = metrics.Counters(), RegistryIdentity(db), settings.limits
     app = FastAPI(
         title="mxr registry",
         description="Artifact registry and compile queue for MIGraphX programs, matched to GPU and software versions.",
@@ -72,45 +73,41 @@ def create_app(settings: RegistrySettings) -> FastAPI:
         openapi_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        # A request meets them in this order. Then its route checks the token, and reads the body (`server.scoped`).
+        middleware=[
+            Middleware(RequestIds),
+            *([Middleware(SubPath, root=settings.root_path)] if settings.root_path else []),
+            Middleware(RequestGuard, allowed=(*settings.allowed_hosts, settings.host)),
+            Middleware(IdentifiedApp, identity=identity),
+            Middleware(BodyMemory, total=limits.body_memory, largest=limits.body),
+            Middleware(ReplyMemory, total=limits.reply_memory),
+            Middleware(CountedApp, counters=counters),
+        ],
     )
-    db = Database(settings.database_url, settings.connections, settings.serve)
-    store = open_store(settings.store_url, settings.s3)
-    inspect = partial(inspection.inspect, store, limits=settings.limits, refusals=RefusalMemory())
-    describe_model = partial(inspection.describe_model, store, limits=settings.limits, refusals=RefusalMemory())
     app.state.services = Services(
         settings=settings,
         db=db,
         store=store,
-        inspect=inspect,
-        describe_model=describe_model,
+        inspect=partial(inspection.inspect, store, limits=limits, refusals=RefusalMemory()),
+        describe_model=partial(inspection.describe_model, store, limits=limits, refusals=RefusalMemory()),
         usage=UsageCounter(db),
-        checking=CheckingPool(settings.limits.inspections, settings.limits.inspections_waiting),
-        downloads=DownloadBuffers(settings.limits.download_memory),
-        uploads=UploadSlots(settings.limits.upload_seconds),
+        checking=CheckingPool(limits.inspections, limits.inspections_waiting),
+        downloads=DownloadBuffers(limits.download_memory),
+        uploads=UploadSlots(limits.upload_seconds),
     )
     app.state.authenticator = Authenticator(db)
     app.state.rules = settings.rules
-    app.state.notifier = JobNotifier(db, app.state.rules)
-    app.state.counters = metrics.Counters()
-    app.add_middleware(CountedApp, counters=app.state.counters)
-    app.add_middleware(ReplyMemory, total=settings.limits.reply_memory)
-    app.add_middleware(BodyMemory, total=settings.limits.body_memory, largest=settings.limits.body)
-    app.state.identity = RegistryIdentity(db)
-    app.add_middleware(IdentifiedApp, identity=app.state.identity)
-    app.add_middleware(RequestGuard, allowed=(*settings.allowed_hosts, settings.host))
-    if settings.root_path:
-        app.add_middleware(SubPath, root=settings.root_path)
-    # The one added last sees a request first.
-    app.add_middleware(RequestIds)
-    for router in ROUTERS:
+    app.state.notifier = JobNotifier(db, settings.rules)
+    app.state.counters, app.state.identity = counters, identity
+    for module in MODULES:
         # Not include_router, which builds every route again when the first request comes: 50 ms for that one, and a
         # fifth of a millisecond for each one after it.
-        app.router.routes.extend(router.routes)
+        app.router.routes.extend(module.router.routes)
     app.openapi = cache(partial(openapi_document, app, settings.root_path))  # type: ignore[method-assign]
-    app.add_exception_handler(MxrError, _mxr_error)
-    app.add_exception_handler(RequestValidationError, _validation_error)
-    app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(Exception, _internal_error)
+    app.add_exception_handler(MxrError, error_replies.reply_to_mxr_error)
+    app.add_exception_handler(RequestValidationError, error_replies.reply_to_invalid_parameter)
+    app.add_exception_handler(HTTPException, error_replies.reply_to_http_error)
+    app.add_exception_handler(Exception, error_replies.reply_to_bug)
     return app
 
 
@@ -138,45 +135,3 @@ class Served:
             if not started:
                 raise
             log.warning("the response to %s was cut short: %s", scope.get("path"), problem.__cause__ or problem)
-
-
-def _mxr_error(request: Request, problem: Exception) -> Response:
-    assert isinstance(problem, MxrError)
-    # Not where a client left: any number of clients may do so.
-    if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(problem, InterruptionError):
-        log.warning("%s %s: %s", request.method, request.url.path, problem.message)
-    request.app.state.counters.count_error(request.url.path, problem)
-    return error_reply(problem, problem.status)
-
-
-def _validation_error(_request: Request, problem: Exception) -> Response:
-    assert isinstance(problem, RequestValidationError)
-    found = problem.errors()[0]
-    where = ".".join(map(str, found["loc"][1:]))
-    return error_reply(UsageError(f"{where}: {found['msg']}."[:500]), 422)
-
-
-def _http_error(request: Request, problem: Exception) -> Response:
-    assert isinstance(problem, HTTPException)
-    path = f"{request.method} {request.url.path[:200]}"
-    hint = "`/openapi.json` lists the routes; check the URL of the registry."
-    error: MxrError = UsageError(f"{path}: {problem.detail}.", hint=hint)
-    headers = dict(problem.headers or {})
-    if problem.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        headers["Allow"] = ", ".join(allowed_methods(ROUTERS, request.url.path))
-    if problem.status_code == HTTPStatus.NOT_FOUND:
-        error = NotFoundError(f"No such route: {path}.", hint=hint)
-    return error_reply(error, problem.status_code, headers)
-
-
-def _internal_error(request: Request, problem: Exception) -> Response:
-    id = request_id.current()
-    log.error("internal error in %s %s", request.method, request.url.path, exc_info=problem)
-    error = MxrError(
-        f"Internal error in the registry in request {id}.",
-        hint=f"Report it with the lines of the registry's log that name request {id}.",
-    )
-    # The server makes this reply outside of the middleware.
-    uuid = request.app.state.identity.known
-    headers = {request_id.HEADER.decode(): id} | ({REGISTRY_HEADER: uuid} if uuid else {})
-    return error_reply(error, error.status, headers)

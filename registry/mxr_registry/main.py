@@ -17,9 +17,10 @@ from mxr_registry.config.settings import SCHEMA, RegistrySettings, check_served,
 from mxr_registry.maintenance.namespace_commands import namespace
 from mxr_registry.maintenance.token_commands import token
 
-from . import request_id, serve_command
+from . import serve_command
 from .command_options import read_values, settings_options
 from .maintenance import commands
+from .server import request_id
 
 
 def main() -> None:

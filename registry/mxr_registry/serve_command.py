@@ -236,8 +236,8 @@ def _server(
     from mxr_registry.server.listeners import tell_ready
 
     from .jobs import lease_endings
-    from .routes.threads import bound_shared_threads
     from .server.connections import AcceptedConnection
+    from .server.threads import bound_shared_threads
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -18,14 +18,14 @@ from mxr_registry.database.paging import MAX_PAGE
 from mxr_registry.decoding_cache import OBJECT_FACTOR
 from mxr_registry.jobs.logs import HEAD, TAIL
 from mxr_registry.jobs.transitions import MAX_EVENTS
-from mxr_registry.routes.bodies import FREE_VALUES, LARGE, MAX_CACHED, SMALL, VALUE
 from mxr_registry.routes.deps import LOG_PAGES
-from mxr_registry.routes.fair_places import MAX_BUFFERED_BYTES
-from mxr_registry.routes.threads import LEASES, RESOLVES, SHARED, SURVEYS
+from mxr_registry.server.bodies import FREE_VALUES, LARGE, MAX_CACHED, SMALL, VALUE
 from mxr_registry.server.connections import BODY_READ, MAX_FIELDS, MAX_HEADER, MAX_PIPELINED, MIN_RATE
+from mxr_registry.server.fair_places import MAX_BUFFERED_BYTES
 from mxr_registry.server.middleware import FREE as BODY_FREE
 from mxr_registry.server.reply_memory import LISTS_AT_ONCE
 from mxr_registry.server.request_guard import MAX_URL
+from mxr_registry.server.threads import LEASES, RESOLVES, SHARED, SURVEYS
 from mxr_registry.storage.objects import MAX_CHECKED, MAX_HELD
 from mxr_registry.storage.store import MAX_CHAINS
 

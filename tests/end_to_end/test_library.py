@@ -47,7 +47,7 @@ print(json.dumps([str(found.path), found.source, str(copy.path), copy.source, ne
 
 WARM = {
     "mxr": "entry_point errors facts settings",
-    "mxr.artifact": "attributes compile_settings key limits manifest matching model_files partial "
+    "mxr.artifact": "attributes compile_settings field_docs key limits manifest matching model_files partial "
     "records request_defaults target",
     "mxr.cache": "folder partition store usage_log",
     "mxr.consumers": "consumer python",
@@ -57,7 +57,7 @@ WARM = {
     "mxr.plans": "plan",
     "mxr.request": "builder defaults model",
     "mxr.configuration": "config_file schema",
-    "mxr.util": "codec disk frozen hashing",
+    "mxr.util": "codec disk doc frozen hashing",
     "mxr.workflows": "fetch preparation",
     "mxr_cli": "main options output",
     "mxr_cli.commands": "fetch",

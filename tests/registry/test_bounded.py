@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -22,6 +21,7 @@ from mxr_registry.artifacts import misses
 from mxr_registry.database import schema
 from mxr_registry.database.session import Database
 from mxr_registry.decoding_cache import DecodingCache
+from mxr_registry.json_text import to_json
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +189,7 @@ def test_misses_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     misses.record_miss(db, "default", request("x" * MAX_MISS_BYTES), "0" * 64, [])
     with db.reading() as session:
         found = misses.list_misses(session, "default")
-    assert 20 <= len(found["items"]) < 20 + misses.TRIM_INTERVAL and len(json.dumps(found)) < 200_000
+    assert 20 <= len(found["items"]) < 20 + misses.TRIM_INTERVAL and len(to_json(found)) < 200_000
     db.close()
 
 

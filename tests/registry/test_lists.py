@@ -22,6 +22,7 @@ from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database import paging
 from mxr_registry.database.session import Database, Session
 from mxr_registry.jobs import tracking, workers
+from mxr_registry.json_text import to_json
 
 NAMESPACE = "default"
 COUNT = 5
@@ -84,7 +85,7 @@ def test_a_page_ends_at_its_size_and_the_pages_have_each_row_once(
         after: str | None = None
         for _ in range(2 * COUNT):
             with db.reading() as session:
-                page = LISTS[name](session, after)
+                page = json.loads(to_json(LISTS[name](session, after)))
             yield page["items"]
             after = page["next"]
             if after is None:

@@ -10,13 +10,17 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import pytest
+from fastapi import Request
+from harness.api_document import application
 from registry.registry_client import RegistryUnderTest, ref_key
 from registry.test_bounded import memory_of
 
+from mxr.errors import UnauthenticatedError
 from mxr.util.hashing import CHUNK
 from mxr_registry.routes.deps import LOG_PAGES
-from mxr_registry.routes.download_buffers import COPIES, MIN_CHUNK, DownloadBuffers
-from mxr_registry.server.reply_memory import FREE, LISTS_AT_ONCE, PIECE, ReplyMemory
+from mxr_registry.server.download_buffers import COPIES, MIN_CHUNK, DownloadBuffers
+from mxr_registry.server.reply_memory import BEGIN_BUILDING, FREE, LISTS, LISTS_AT_ONCE, PIECE, ReplyMemory
+from mxr_registry.server.scoped import ScopedRoute
 
 MIB = 1 << 20
 
@@ -104,6 +108,8 @@ def test_few_lists_are_built_at_once_and_those_that_wait_hold_nothing() -> None:
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
             nonlocal building
+            if LISTS.fullmatch(scope["path"]):
+                await scope[BEGIN_BUILDING]()
             building += 1
             await let_go.wait()
             await app_of(10)(scope, receive, send)
@@ -126,6 +132,20 @@ def test_few_lists_are_built_at_once_and_those_that_wait_hold_nothing() -> None:
         await asyncio.gather(*(each.task for each in lists))
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("path", sorted({route.path for route in application().routes if LISTS.fullmatch(route.path)}))
+def test_a_list_waits_for_its_place_after_its_token_was_checked(path: str) -> None:
+    """A client without a token would hold a place of those who have one."""
+    route = next(each for each in application().routes if each.path == path and "GET" in each.methods)
+    assert isinstance(route, ScopedRoute)
+
+    async def begin() -> None:
+        raise AssertionError("it was not admitted")
+
+    scope = {"type": "http", "method": "GET", "path": path, "headers": [], "app": application(), BEGIN_BUILDING: begin}
+    with pytest.raises(UnauthenticatedError):
+        asyncio.run(route.get_route_handler()(Request(scope)))
 
 
 @pytest.mark.parametrize("count", [1, 30, 400, 4096])

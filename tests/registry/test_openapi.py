@@ -18,7 +18,7 @@ from mxr.artifact.key import Key
 from mxr.errors import UsageError
 from mxr.protocol import jobs as job_protocol
 from mxr.util import codec
-from mxr_registry.routes.scoped import REFUSAL, ScopedRoute
+from mxr_registry.server.scoped import REFUSAL, ScopedRoute
 
 OPERATIONS = {found["operationId"]: (method, found) for method, _, found in operations()}
 SCHEMAS = document()["components"]["schemas"]

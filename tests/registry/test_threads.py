@@ -14,7 +14,7 @@ from mxr.artifact.limits import MAX_OPEN_PER_KEY
 from mxr_registry.config.connections import ConnectionSettings
 from mxr_registry.config.limits import RequestLimits
 from mxr_registry.jobs.notifications import THREADS as WATCHING
-from mxr_registry.routes.threads import LEASES, PROBES, RESOLVES, SHARED, SURVEYS
+from mxr_registry.server.threads import LEASES, PROBES, RESOLVES, SHARED, SURVEYS
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 from mxr.errors import InterruptionError
 from mxr.util.hashing import CHUNK
 from mxr_registry.routes import blobs
-from mxr_registry.routes.fair_places import CHUNKS_EACH, MAX_BUFFERED_BYTES, SLOTS, SLOWEST, Requester, UploadSlots
+from mxr_registry.server.fair_places import CHUNKS_EACH, MAX_BUFFERED_BYTES, SLOTS, SLOWEST, Requester, UploadSlots
 
 
 async def upload(slots: UploadSlots, client: Requester, running: list[str], end: asyncio.Event) -> None:

@@ -20,9 +20,9 @@ from mxr_cli.rows import model_cells, model_filter
 
 def artifact_row(artifact: ListedArtifact) -> dict[str, Any]:
     """The JSON object of an artifact in a list: without its manifest and description, which can be large."""
-    row = message_document(artifact)
-    del row["manifest"], row["description"]
-    return row
+    return {
+        name: value for name, value in message_document(artifact).items() if name not in ("manifest", "description")
+    }
 
 
 def artifact_cells(artifact: ListedArtifact) -> tuple[str, ...]:

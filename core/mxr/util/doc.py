@@ -22,10 +22,10 @@ class Doc:
     `stated`: a reply never has null, although a value in a program can be None.
     """
 
-    __slots__ = ("schema", "stated")
+    __slots__ = ("keywords", "stated")
 
     def __init__(self, description: str, *, stated: bool = False, **keywords: Any) -> None:
-        self.schema: Schema = _plain({"description": description, **keywords})
+        self.keywords = {"description": description, **keywords}
         self.stated = stated
 
     def __get_pydantic_json_schema__(self, core: Any, handler: Callable[[Any], Schema]) -> Schema:
@@ -33,8 +33,9 @@ class Doc:
         schema = handler(core)
         if self.stated:
             schema = next(each for each in schema["anyOf"] if each != {"type": "null"})
-        items = {**schema.get("items", {}), **self.schema.get("items", {})}
-        return {**schema, **self.schema, **({"items": items} if items else {})}
+        own = _plain(self.keywords)
+        items = {**schema.get("items", {}), **own.get("items", {})}
+        return {**schema, **own, **({"items": items} if items else {})}
 
 
 def _plain(keywords: Mapping[str, Any]) -> Schema:

@@ -15,8 +15,7 @@ from fastapi import APIRouter, Request, Response
 
 from mxr.errors import NotFoundError
 from mxr.util.hashing import sha256_hex
-
-from .ranges import SharedResponse, not_modified
+from mxr_registry.server.ranges import SharedResponse, not_modified
 
 router = APIRouter(include_in_schema=False)
 

@@ -14,11 +14,11 @@ from mxr.protocol.artifacts import Artifact, Artifacts, Publish
 from mxr_registry.artifacts import blobs, catalog, publication
 from mxr_registry.artifacts.amendment import PublicationSource
 from mxr_registry.openapi import DOWNLOAD, IF_NONE_MATCH, RANGES, STORED, TAGGED, errors, header_parameters
+from mxr_registry.server.bodies import Large
+from mxr_registry.server.ranges import bytes_response, not_modified
 from mxr_registry.storage.store import ChunkSize
 
-from .bodies import Large
 from .deps import ArtifactId, CallerDep, FileName, RequesterDep, ServicesDep, created, scoped_router
-from .ranges import bytes_response, not_modified
 
 router = scoped_router(prefix="/v1/artifacts", tags=["artifacts"])
 

@@ -35,14 +35,14 @@ from mxr_registry.openapi import (
     errors,
     header_parameters,
 )
+from mxr_registry.server.bodies import Large
+from mxr_registry.server.fair_places import Requester, UploadSlots
+from mxr_registry.server.ranges import bytes_response
+from mxr_registry.server.scoped import fixed_path
 from mxr_registry.storage.s3_settings import is_loopback
 from mxr_registry.storage.store import ChunkSize, Upload
 
-from .bodies import Large
 from .deps import BlobSha256, CallerDep, RequesterDep, Services, ServicesDep, created, scoped_router
-from .fair_places import Requester, UploadSlots
-from .ranges import bytes_response
-from .scoped import fixed_path
 
 REDIRECT: Responses = {307: {"description": "The blob is at this signed URL.", "headers": LOCATION}}
 

@@ -5,7 +5,6 @@ The dependencies are `async` although they do not block: FastAPI runs each plain
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -13,7 +12,6 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from mxr.errors import MEDIA_TYPE, MxrError
 from mxr.protocol.access import WORK
 from mxr_registry.access.scopes import Caller
 from mxr_registry.artifacts.models import DescribeModel
@@ -24,13 +22,11 @@ from mxr_registry.config.settings import RegistrySettings
 from mxr_registry.database.paging import PageFilters
 from mxr_registry.database.session import Database
 from mxr_registry.jobs.notifications import JobNotifier
-from mxr_registry.request_id import error_body
+from mxr_registry.server.download_buffers import DownloadBuffers
+from mxr_registry.server.fair_places import CheckingPool, FairPlaces, Requester, UploadSlots
+from mxr_registry.server.scoped import ScopedRoute, address_of, caller_of
+from mxr_registry.server.threads import BODIES, LEASES, PROBES, RESOLVES, SURVEYS, UPLOADS, ThreadPool
 from mxr_registry.storage.store import Store
-
-from .download_buffers import DownloadBuffers
-from .fair_places import CheckingPool, FairPlaces, Requester, UploadSlots
-from .scoped import ScopedRoute, address_of, caller_of
-from .threads import BODIES, LEASES, PROBES, RESOLVES, SURVEYS, UPLOADS, ThreadPool
 
 SURVEYS_WAITING = 64
 """Surveys that wait; beyond it 503."""
@@ -133,17 +129,3 @@ def created(response: Response, path: str, *, new: bool = True) -> None:
     if new:
         response.status_code = HTTPStatus.CREATED
         response.headers["location"] = quote(path, safe=":/")
-
-
-def error_reply(error: MxrError, status: int, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a response with an error. `status`: that of its class, or what HTTP has for this case.
-
-    It has `Retry-After` where waiting helps: what the error says, or else a second.
-    """
-    if status == HTTPStatus.UNAUTHORIZED:
-        # Source: RFC 6750, section 3.
-        headers = {"www-authenticate": 'Bearer realm="mxr"', **(headers or {})}
-    if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
-        seconds = 1.0 if error.retry_after is None else error.retry_after
-        headers = {"retry-after": f"{seconds:.0f}", **(headers or {})}
-    return Response(error_body(error, status), status, headers, media_type=MEDIA_TYPE)

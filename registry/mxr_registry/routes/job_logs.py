@@ -21,11 +21,11 @@ from mxr_registry.jobs import logs, tracking, transitions
 from mxr_registry.jobs.notifications import JobNotifier
 from mxr_registry.json_text import to_json
 from mxr_registry.openapi import errors, header_parameters, text_reply
+from mxr_registry.server.fair_places import Requester
+from mxr_registry.server.scoped import admit_again
 
 from .deps import CallerDep, JobId, JobRulesDep, NotifierDep, RequesterDep, Services, ServicesDep, scoped_router
-from .fair_places import Requester
 from .jobs import show
-from .scoped import admit_again
 
 router = scoped_router(prefix="/v1/jobs", tags=["jobs"])
 

@@ -36,10 +36,10 @@ from mxr_registry.config.job_rules import JobRules
 from mxr_registry.jobs import finishing, lease_endings, leases, submission, tracking, transitions
 from mxr_registry.jobs.notifications import JobNotifier
 from mxr_registry.openapi import LOCATION, Responses, errors
+from mxr_registry.server.bodies import Large
+from mxr_registry.server.scoped import admit_again, fixed_path
 
-from .bodies import Large
 from .deps import CallerDep, JobId, JobRulesDep, NotifierDep, RequesterDep, Services, ServicesDep, scoped_router
-from .scoped import admit_again, fixed_path
 
 router = scoped_router(prefix="/v1/jobs", tags=["jobs"])
 fixed_path(router, "/claim", "GET")

@@ -12,10 +12,10 @@ from mxr.util.hashing import sha256_hex
 from mxr_registry.access.scopes import Caller
 from mxr_registry.artifacts import locks
 from mxr_registry.openapi import IF_NONE_MATCH, STORED, TAGGED, errors, header_parameters
+from mxr_registry.server.bodies import Large
+from mxr_registry.server.ranges import not_modified
 
-from .bodies import Large
 from .deps import CallerDep, LockName, PageQuery, ServicesDep, created, scoped_router
-from .ranges import not_modified
 
 router = scoped_router(prefix="/v1/locks", tags=["locks"])
 

@@ -13,8 +13,8 @@ from mxr.protocol.artifacts import Model, Models, RegisterModel
 from mxr_registry.artifacts import models
 from mxr_registry.database.paging import PageFilters
 from mxr_registry.openapi import STORED, errors
+from mxr_registry.server.bodies import Large
 
-from .bodies import Large
 from .deps import CallerDep, ModelIdentity, RequesterDep, ServicesDep, created, scoped_router
 
 router = scoped_router(prefix="/v1/models", tags=["models"])

@@ -12,12 +12,12 @@ from mxr.errors import Json
 from mxr.protocol.surveys import ChangedJobs, Survey, SurveyReply, WatchJobs
 from mxr_registry.access.scopes import Caller
 from mxr_registry.jobs import survey as surveys
-from mxr_registry.memory_budget import RESERVATION
 from mxr_registry.openapi import errors
+from mxr_registry.server.bodies import Large
+from mxr_registry.server.memory_budget import RESERVATION
+from mxr_registry.server.scoped import admit_again, fixed_path
 
-from .bodies import Large
 from .deps import CallerDep, JobRulesDep, NotifierDep, RequesterDep, Services, ServicesDep, scoped_router
-from .scoped import admit_again, fixed_path
 
 router = scoped_router(prefix="/v1", tags=["pipelines"])
 fixed_path(router, "/jobs/watch", "GET")

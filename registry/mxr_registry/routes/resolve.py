@@ -15,8 +15,8 @@ from mxr.protocol.artifacts import Misses, NamespaceDefaults, ResolveReply
 from mxr_registry.artifacts import candidates, misses, namespaces, resolution
 from mxr_registry.jobs.live_capabilities import LiveCapabilities
 from mxr_registry.openapi import errors
+from mxr_registry.server.bodies import Repeated
 
-from .bodies import Repeated
 from .deps import CallerDep, JobRulesDep, PageQuery, ServicesDep, scoped_router
 
 router = scoped_router(tags=["resolve"])

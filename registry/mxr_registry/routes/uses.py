@@ -9,8 +9,8 @@ from fastapi import Query
 from mxr.errors import Json
 from mxr.protocol.artifacts import UsageReply, Uses, UsesAccepted
 from mxr_registry.artifacts import usage
+from mxr_registry.server.bodies import Large
 
-from .bodies import Large
 from .deps import CallerDep, ServicesDep, scoped_router
 
 router = scoped_router(prefix="/v1/uses", tags=["artifacts"])

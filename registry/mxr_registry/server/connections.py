@@ -27,9 +27,10 @@ from uvloop.loop import SSLProtocol  # type: ignore[attr-defined]
 
 from mxr.errors import MEDIA_TYPE, MalformedError, MxrError, TemporaryError, UsageError
 from mxr.protocol.local_socket import is_own_peer
-from mxr_registry import request_id
 from mxr_registry.access.authentication import OWN_PEER
 from mxr_registry.config.limits import RequestLimits
+
+from . import request_id
 
 MAX_HEADER = 32 << 10
 """Maximum size of the request line and the header of a request, in bytes; also of the trailer of a body."""

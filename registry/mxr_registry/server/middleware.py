@@ -15,11 +15,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 import mxr.facts as facts
 from mxr.errors import MEDIA_TYPE, MxrError, TemporaryError
 from mxr.protocol.artifacts import REGISTRY_HEADER
-from mxr_registry import request_id
 from mxr_registry.database.identity import RegistryIdentity
-from mxr_registry.memory_budget import RESERVATION, MemoryBudget, Reservation
 from mxr_registry.metrics import Counters
-from mxr_registry.request_id import error_body
+from mxr_registry.server.memory_budget import RESERVATION, MemoryBudget, Reservation
+
+from . import request_id
+from .request_id import error_body
 
 
 async def send_error(send: Send, error: MxrError, status: int, *headers: tuple[bytes, bytes]) -> None:
@@ -125,7 +126,7 @@ class BodyMemory:
 
     `largest`: the limit of one body, which a body without Content-Length reserves. A JSON body above `FREE` bytes
     reserves `WIRE_FACTOR` times its size until its request is answered. The route that reads it reserves more for the
-    values in it, before it builds them (`routes.bodies`). Smaller bodies, such as those of resolves, are never refused
+    values in it, before it builds them (`server.bodies`). Smaller bodies, such as those of resolves, are never refused
     for their size; the number of connections bounds them. Uploaded blobs are written as they arrive.
     """
 

@@ -12,7 +12,7 @@ import re
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mxr.errors import TemporaryError
-from mxr_registry.memory_budget import RETRY_AFTER, MemoryBudget
+from mxr_registry.server.memory_budget import RETRY_AFTER, MemoryBudget
 
 from .middleware import send_error
 
@@ -21,6 +21,12 @@ FREE = 64 << 10
 
 PIECE = 256 << 10
 """Bytes of a reply that are handed to the connection at once: it keeps a copy of them until the client takes them."""
+
+BEGIN_BUILDING = "mxr.begin_building"
+"""The name under which the ASGI scope of a request has what a route awaits before it builds one of `LISTS`.
+
+After its token was checked: who has none must not hold a place.
+"""
 
 LISTS = re.compile(r"/v1/((artifacts|models|locks)(/[^/]+)?|jobs|workers|misses|uses|queue)")
 LISTS_AT_ONCE = 2
@@ -41,13 +47,10 @@ class ReplyMemory:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        if scope["method"] == "GET" and LISTS.fullmatch(scope["path"]):
-            if self._building is None:
-                self._building = asyncio.Semaphore(LISTS_AT_ONCE)
-            await self._building.acquire()
-            reply = _Reply(self._budget, send, self._building)
-        else:
-            reply = _Reply(self._budget, send)
+        if self._building is None:
+            self._building = asyncio.Semaphore(LISTS_AT_ONCE)
+        reply = _Reply(self._budget, send, self._building)
+        scope[BEGIN_BUILDING] = reply.begin_building
         try:
             await self.app(scope, receive, reply.send)
         finally:
@@ -57,8 +60,9 @@ class ReplyMemory:
 class _Reply:
     """One reply: its start waits for the first part of the body, whose size decides."""
 
-    def __init__(self, budget: MemoryBudget, send: Send, building: asyncio.Semaphore | None = None) -> None:
-        self._budget, self._send, self._building = budget, send, building
+    def __init__(self, budget: MemoryBudget, send: Send, places: asyncio.Semaphore) -> None:
+        self._budget, self._send, self._places = budget, send, places
+        self._building = False
         self._start: Message | None = None
         self._held = 0
         self._refused = False
@@ -90,10 +94,14 @@ class _Reply:
         # Waits until the client has taken the rest.
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
+    async def begin_building(self) -> None:
+        await self._places.acquire()
+        self._building = True
+
     def _end_building(self) -> None:
-        if self._building is not None:
-            self._building.release()
-            self._building = None
+        if self._building:
+            self._places.release()
+            self._building = False
 
     def release(self) -> None:
         self._end_building()

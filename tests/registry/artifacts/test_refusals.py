@@ -17,7 +17,7 @@ from mxr_registry.artifacts.inspection import (
     TIMED_OUT,
     RefusalMemory,
 )
-from mxr_registry.routes.fair_places import CheckingPool, Requester, network_of
+from mxr_registry.server.fair_places import CheckingPool, Requester, network_of
 
 
 def raising(problem: Exception, calls: list[int]) -> Callable[[], Any]:

@@ -13,8 +13,8 @@ from mxr.protocol.surveys import WatchJobs
 from mxr_registry.access.scopes import Caller
 from mxr_registry.jobs.notifications import Subscription
 from mxr_registry.jobs.survey import WatchResult
-from mxr_registry.memory_budget import RESERVATION, MemoryBudget, Reservation
 from mxr_registry.routes import pipelines
+from mxr_registry.server.memory_budget import RESERVATION, MemoryBudget, Reservation
 
 JOBS = {f"{number:032x}": 5 for number in range(800)}
 

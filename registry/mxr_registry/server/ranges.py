@@ -17,8 +17,8 @@ from starlette.types import Receive, Scope, Send
 from mxr.errors import UsageError
 from mxr_registry.storage.store import ChunkSize
 
-from .deps import error_reply
 from .download_buffers import MIN_CHUNK, DownloadBuffers
+from .error_replies import error_reply
 
 _GAP = r"[ \t]{0,8}"
 RANGE = re.compile(rf"bytes{_GAP}={_GAP}([0-9]{{0,18}}){_GAP}-{_GAP}([0-9]{{0,18}})", re.ASCII | re.IGNORECASE)

@@ -24,7 +24,7 @@ from anyio import CapacityLimiter, move_on_after
 
 from mxr.errors import InterruptionError, TemporaryError, TooManyRequestsError
 from mxr.util.hashing import CHUNK
-from mxr_registry.routes.threads import ThreadPool
+from mxr_registry.server.threads import ThreadPool
 
 RETRY_AFTER = 5.0
 """Seconds after which a client is asked to try again."""

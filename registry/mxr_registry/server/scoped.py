@@ -17,6 +17,7 @@ from typing import Any, get_args, get_type_hints
 from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
 
 from mxr.errors import UnauthenticatedError
 from mxr.protocol.access import WORK
@@ -26,6 +27,7 @@ from mxr_registry.json_text import to_json
 from mxr_registry.openapi import describe
 
 from .bodies import Body
+from .reply_memory import BEGIN_BUILDING, LISTS
 from .threads import ThreadPool
 
 
@@ -41,11 +43,11 @@ def fixed_path(router: APIRouter, path: str, *others: str) -> None:
 REFUSAL = "refuse_method"
 
 
-def allowed_methods(routers: Iterable[APIRouter], path: str) -> list[str]:
+def allowed_methods(routes: Iterable[BaseRoute], path: str) -> list[str]:
     """Return the methods of a path in order. A fixed path has those of its own routes only."""
-    routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
-    found = [route for route in routes if route.path == path] or [
-        route for route in routes if route.path_regex.match(path)
+    known = [route for route in routes if isinstance(route, APIRoute)]
+    found = [route for route in known if route.path == path] or [
+        route for route in known if route.path_regex.match(path)
     ]
     return sorted({method for route in found if route.name != REFUSAL for method in route.methods or ()})
 
@@ -80,6 +82,7 @@ class ScopedRoute(APIRoute):
         """Return the handler, which checks the token first, and then reads the body."""
         handle = super().get_route_handler()
         scopes, body = self.scopes, self.body
+        builds = "GET" in (self.methods or ()) and LISTS.fullmatch(self.path) is not None
         if not scopes and body is None:
             return handle
 
@@ -87,6 +90,8 @@ class ScopedRoute(APIRoute):
             request.scope["mxr.scopes"] = scopes
             if scopes:
                 request.scope["mxr.caller"] = await admit(request, scopes)
+            if builds:
+                await request.scope[BEGIN_BUILDING]()
             if body is not None:
                 request = DecodedRequest(request, await body.read(request, lease=scopes == (WORK,)))
             return await handle(request)

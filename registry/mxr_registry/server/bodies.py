@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 from mxr.errors import InterruptionError, TooLargeError, UsageError
 from mxr.util import codec
 from mxr_registry.decoding_cache import DecodingCache
-from mxr_registry.memory_budget import RESERVATION
+from mxr_registry.server.memory_budget import RESERVATION
 
 T = TypeVar("T")
 

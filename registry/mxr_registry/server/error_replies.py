@@ -1,0 +1,76 @@
+"""Replies with errors, for what routes raise and for what no route answers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from mxr.errors import MEDIA_TYPE, InterruptionError, MxrError, NotFoundError, UsageError
+from mxr.protocol.artifacts import REGISTRY_HEADER
+
+from . import request_id
+from .request_id import error_body
+from .scoped import allowed_methods
+
+log = logging.getLogger("mxr_registry")
+
+
+def error_reply(error: MxrError, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a response with an error. `status`: that of its class, or what HTTP has for this case.
+
+    It has `Retry-After` where waiting helps: what the error says, or else a second.
+    """
+    if status == HTTPStatus.UNAUTHORIZED:
+        # Source: RFC 6750, section 3.
+        headers = {"www-authenticate": 'Bearer realm="mxr"', **(headers or {})}
+    if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
+        seconds = 1.0 if error.retry_after is None else error.retry_after
+        headers = {"retry-after": f"{seconds:.0f}", **(headers or {})}
+    return Response(error_body(error, status), status, headers, media_type=MEDIA_TYPE)
+
+
+def reply_to_mxr_error(request: Request, problem: Exception) -> Response:
+    assert isinstance(problem, MxrError)
+    # Not where a client left: any number of clients may do so.
+    if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(problem, InterruptionError):
+        log.warning("%s %s: %s", request.method, request.url.path, problem.message)
+    request.app.state.counters.count_error(request.url.path, problem)
+    return error_reply(problem, problem.status)
+
+
+def reply_to_invalid_parameter(_request: Request, problem: Exception) -> Response:
+    assert isinstance(problem, RequestValidationError)
+    found = problem.errors()[0]
+    where = ".".join(map(str, found["loc"][1:]))
+    return error_reply(UsageError(f"{where}: {found['msg']}."[:500]), 422)
+
+
+def reply_to_http_error(request: Request, problem: Exception) -> Response:
+    assert isinstance(problem, HTTPException)
+    path = f"{request.method} {request.url.path[:200]}"
+    hint = "`/openapi.json` lists the routes; check the URL of the registry."
+    error: MxrError = UsageError(f"{path}: {problem.detail}.", hint=hint)
+    headers = dict(problem.headers or {})
+    if problem.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = ", ".join(allowed_methods(request.app.routes, request.url.path))
+    if problem.status_code == HTTPStatus.NOT_FOUND:
+        error = NotFoundError(f"No such route: {path}.", hint=hint)
+    return error_reply(error, problem.status_code, headers)
+
+
+def reply_to_bug(request: Request, problem: Exception) -> Response:
+    id = request_id.current()
+    log.error("internal error in %s %s", request.method, request.url.path, exc_info=problem)
+    error = MxrError(
+        f"Internal error in the registry in request {id}.",
+        hint=f"Report it with the lines of the registry's log that name request {id}.",
+    )
+    # The server makes this reply outside of the middleware.
+    uuid = request.app.state.identity.known
+    headers = {request_id.HEADER.decode(): id} | ({REGISTRY_HEADER: uuid} if uuid else {})
+    return error_reply(error, error.status, headers)

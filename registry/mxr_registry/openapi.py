@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -19,11 +18,11 @@ from mxr.artifact import field_docs, matching, records, target
 from mxr.artifact.attributes import ALLOWANCES, LIBRARIES
 from mxr.artifact.key import Key
 from mxr.consumers.ort.recording_form import BY_WORKERS
-from mxr.errors import BY_CODE, MAX_REQUEST_ID, MEDIA_TYPE, TYPE
+from mxr.errors import BY_CODE, MAX_REQUEST_ID, MEDIA_TYPE, NotFoundError
 from mxr.protocol import access, jobs
 from mxr.protocol.access import SCOPES
+from mxr.protocol.problems import Problem
 from mxr.util.codec import HUGE
-from mxr.util.doc import Doc
 
 Json = dict[str, Any]
 Responses = dict[int | str, dict[str, Any]]
@@ -67,8 +66,7 @@ ERRORS: dict[int, str] = {
     507: "The disk is full.",
 }
 ALWAYS = (400, 403, 408, 413, 414, 415, 422, 431, 500, 503)
-WITH_TOKEN = (401,)
-WITH_BODY = (507,)
+"""Errors of every operation. With a token, also 401; with a body, also 507."""
 
 ENUMERATIONS: Mapping[tuple[str, ...], tuple[str, str]] = {
     target.VENDORS: ("Vendor", "The vendor of a GPU."),
@@ -108,33 +106,8 @@ EXAMPLES: Mapping[str, Json] = {
     "Key": _KEY,
     "Request": _REQUEST,
     "CompileRequest": _REQUEST | {"priority": 10},
-    "Problem": {
-        "type": f"{TYPE}not_found",
-        "title": "Not found",
-        "status": 404,
-        "detail": "There is no artifact 0123456789ab.",
-        "code": "not_found",
-        "hint": "`GET /v1/artifacts` lists the artifacts.",
-        "retry": False,
-        "context": {},
-        "request_id": "cbcac2b26fbb951f",
-    },
+    "Problem": NotFoundError("There is no artifact 0123456789ab.").to_json(404) | {"request_id": "cbcac2b26fbb951f"},
 }
-
-
-@dataclass(frozen=True)
-class Problem:
-    """An error (RFC 9457)."""
-
-    type: Annotated[str, Doc("The code as a URI.", pattern=f"^{TYPE}[a-z_]+$")]
-    title: Annotated[str, Doc("The code as a text.")]
-    status: Annotated[int, Doc("The HTTP status.", minimum=400, maximum=599)]
-    detail: Annotated[str, Doc("What is wrong, for people.")]
-    code: Annotated[str, Doc("Which error it is. A program should decide by it.", enum=tuple(sorted(BY_CODE)))]
-    hint: Annotated[str, Doc("What to do, for people.")]
-    retry: Annotated[bool, Doc("The same request can succeed later.")]
-    context: Annotated[Mapping[str, Any], Doc("Facts for programs, which depend on the code.")]
-    request_id: Annotated[str, Doc("As in `X-Request-ID`.", maxLength=MAX_REQUEST_ID)]
 
 
 def _headers(texts: Mapping[str, str]) -> Json:
@@ -220,7 +193,7 @@ def describe(endpoint: Any, options: Json, kind: Any, scopes: Iterable[str], *, 
     has_body = has_body or "requestBody" in extra
     extra["parameters"] = [*extra.get("parameters", ()), _REQUEST_ID]
     extra["security"] = [{"token": [scope]} for scope in scopes]
-    always = errors(*ALWAYS, *(WITH_TOKEN if scopes else ()), *(WITH_BODY if has_body else ()))
+    always = errors(*ALWAYS, *([401] if scopes else []), *([507] if has_body else []))
     found: Responses = {**always, **(options.get("responses") or {})}
     success = first_paragraph(kind.__doc__) if kind is not None else "It succeeded."
     for status, reply in found.items():

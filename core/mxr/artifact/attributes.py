@@ -27,13 +27,7 @@ LIBRARIES = ("miopen", "rocblas", "hipblaslt")
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """The facts of an artifact in addition to its key. None means unknown.
-
-    `sramecc`, `xnack`: `+`, `-` or `any`. `num_cu`, `chiplets`: as MIGraphX counts them. `rocm_patch`,
-    `migraphx_patch`: full versions. `build`: git hash or package. `libraries`: those that the program calls.
-    `latency_ms`: milliseconds of one run on the host that compiled it. `real_arch`: the true arch of the GPU, if it was
-    compiled under HSA_OVERRIDE_GFX_VERSION.
-    """
+    """The facts of an artifact in addition to its key. None means unknown."""
 
     sramecc: Annotated[str, field_docs.NEEDED_SRAMECC] = "any"
     xnack: Annotated[str, field_docs.NEEDED_XNACK] = "any"
@@ -89,10 +83,7 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """What a request requires of the attributes of an artifact. None means no constraint.
-
-    `exact`: refuse every relaxation and assumption. `allow`: any of cu, patch, rocm, cross, eager, spoof and shape.
-    """
+    """What a request requires of the attributes of an artifact. None means no constraint."""
 
     sramecc: Annotated[str | None, field_docs.SRAMECC] = None
     xnack: Annotated[str | None, field_docs.XNACK] = None

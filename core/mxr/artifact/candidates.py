@@ -31,10 +31,7 @@ MAX_PARTS = 51
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One way to complete a partial request: the key, and the attributes that have to be stated beside it.
-
-    `id`: the artifact that a resolve would choose. `consumer`: whose flags the key has, if that is known.
-    """
+    """One way to complete a partial request: the key, and the attributes that have to be stated beside it."""
 
     key: Annotated[Key, Doc("The facts that must match exactly.")]
     sramecc: Annotated[str | None, field_docs.SRAMECC] = None
@@ -52,11 +49,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The reply of `POST /v1/candidates`: ways to complete a partial request, the newest toolchain first.
-
-    `total`: how many there are; the reply has the first 50. `more`: there are programs that were not even read.
-    `varies`: the facts in which they differ, each with its number of values.
-    """
+    """The reply of `POST /v1/candidates`: ways to complete a partial request, the newest toolchain first."""
 
     candidates: Annotated[tuple[Choice, ...], Doc("The ways, at most 50.")]
     total: Annotated[int, Doc("How many there are; the reply has the first 50.", minimum=0)]

@@ -94,10 +94,7 @@ class Key:
     """The facts that must match exactly. Any order of `inputs`, `env` and `options` is accepted and stored in
     canonical form.
 
-    `model`: "sha256:" and 64 hex digits. `kind`: gpu or ref. `migraphx`, `rocm`: MAJOR.MINOR. `inputs`: (name, shape)
-    pairs, sorted by name. `precision`: in the order applied, empty for fp32. `calibration`: sha256 of the calibration
-    data. `env`: the `MIGRAPHX_*` variables of the compile. `options`: MIGraphX's other compile options that change the
-    program. `v`: the version of this form. Raises `UsageError` for an invalid value.
+    `inputs`: (name, shape) pairs, sorted by name. `precision`: empty for fp32. Raises `UsageError`.
     """
 
     json_forms = COMMON_FORMS | {

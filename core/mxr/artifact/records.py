@@ -47,10 +47,7 @@ class ModelClaim:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model that a registry knows. `complete`: the registry has its bytes.
-
-    `claimed`: it never had them, and name and inputs are what the publishers of programs say.
-    """
+    """A model that a registry knows."""
 
     model: Annotated[str, MODEL_DOC]
     name: Annotated[str, Doc("What the model is called: a label.")]

@@ -64,7 +64,7 @@ def check_principal(name: str, where: str = "name") -> str:
 
 @dataclass(frozen=True, slots=True)
 class CreateToken:
-    """Makes a token of the principal `name`. `expires`: seconds from now; without it, the token does not expire."""
+    """Makes a token of the principal `name`."""
 
     name: Annotated[str, Doc("The person or the service.", pattern=NAME, examples=["ci"])]
     scopes: Annotated[tuple[str, ...], Doc("What it allows.", items={"enum": tuple(SCOPES)}, minItems=1)] = (FETCH,)
@@ -117,10 +117,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who sent a request: the principal of its token, with what the token allows.
-
-    `token`: its id; none for the user who runs the registry, by the socket of this user.
-    """
+    """Who sent a request: the principal of its token, with what the token allows."""
 
     name: Annotated[str, Doc("The person or the service, or `local`.")]
     namespace: Annotated[str, Doc("The namespace that its requests work in.", examples=["default"])]

@@ -118,11 +118,7 @@ class Models:
 
 @dataclass(frozen=True, slots=True)
 class PublicationIntent:
-    """What a publisher says is meant, where a registry would otherwise refuse.
-
-    `amend`: replace attributes and provenance of an artifact with these bytes that the caller pushed. `also_for`: the
-    same bytes are published for another model, and are right for this one, too. `restore`: the artifact was removed.
-    """
+    """What a publisher says is meant, where a registry would otherwise refuse."""
 
     amend: Annotated[
         bool, Doc("Replace attributes and provenance of an artifact with these bytes that the caller pushed.")
@@ -189,10 +185,7 @@ class ResolveReply:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceDefaults(CommonDefaults):
-    """The reply of `GET /v1/defaults`: request defaults of the namespace. Null: there is none.
-
-    `batch`: a batch size. `allow`: `rocm` accepts programs of another minor release of ROCm, from 10 on.
-    """
+    """The reply of `GET /v1/defaults`: request defaults of the namespace. Null: there is none."""
 
     batch: Annotated[int | None, Doc("A batch size.", minimum=1, maximum=2**31 - 1)] = None
 

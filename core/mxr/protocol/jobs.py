@@ -36,11 +36,7 @@ WORKER_STATES = ("idle", "busy", "lost", "left")
 class CompileRequest:
     """Requests a compile. The model must be registered with its bytes, and the calibration data uploaded as a blob.
 
-    `key` and `constraints` are those of a resolve: what `POST /v1/resolve` did not find can be sent to `POST /v1/jobs`.
-    `require_worker`: raise `NoWorkerError` if no live worker and no declared pool can compile it; otherwise the job
-    waits for such a worker. `retry`: clear cached failures first. Jobs with a higher `priority` (-100 to 100) are
-    claimed first. `file_name`: only for a key of ONNX Runtime's form, which depends on it: the name under which the
-    model is opened.
+    What `POST /v1/resolve` did not find can be sent as it is. Without `require_worker`, the job waits for a worker.
     """
 
     key: Annotated[Key, Doc("The facts that must match exactly.")]
@@ -74,7 +70,7 @@ class CompileRequest:
 
 @dataclass(frozen=True, slots=True)
 class JobFailure:
-    """Why a job failed. `kind`: permanent, transient or poison. `name`: a failure in the table of `mxr explain`."""
+    """Why a job failed."""
 
     kind: Annotated[
         str,
@@ -97,13 +93,7 @@ class JobFailure:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job. Times are by the clock of the registry's database.
-
-    `version` increases with every change; long polls wait for a larger one. `place`: position in the queue, 1 for the
-    next job to be claimed. `estimate`: seconds for the whole compile; `estimate_from`: its basis. `artifact`: id of the
-    result. `waiting_for`: the worker that a queued job needs, if no live worker and no declared pool can compile it.
-    `model_name`: the name with which the model was registered, a label.
-    """
+    """A job. Times are by the clock of the registry's database."""
 
     id: Annotated[str, Doc("The id of the job; empty if no job was needed.", pattern="^([0-9a-f]{32})?$")]
     state: Annotated[str, Doc("The state.", enum=STATES)]
@@ -136,11 +126,7 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True)
 class WorkerCapabilities:
-    """What a worker or a declared pool can compile: its targets, with one toolchain.
-
-    `cross`: its MIGraphX can cross-compile for AMD GPUs that it does not have. `ort`: the ONNX Runtime whose files it
-    can record. `eager`: its MIGraphX has compile modes.
-    """
+    """What a worker or a declared pool can compile: its targets, with one toolchain."""
 
     targets: Annotated[
         tuple[HostTarget, ...], Doc("The GPUs, or the reference target.", minItems=1, maxItems=limits.MAX_TARGETS)
@@ -175,7 +161,7 @@ class RegisterWorker:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """A worker. `state`: idle, busy, lost, or left (signed off). `seen_at`: time of its last message."""
+    """A worker."""
 
     id: Annotated[str, Doc("The id of the worker.", pattern=field_docs.ID)]
     name: Annotated[str, Doc("The name.", minLength=1)]
@@ -222,10 +208,7 @@ class QueueCounts:
 
 @dataclass(frozen=True, slots=True)
 class QueueStatistics:
-    """The reply of `GET /v1/queue`: in total, for each declared pool the jobs that it can compile, and for each lane.
-
-    `kinds`: by the name of a lane, which a worker serves or not as a whole.
-    """
+    """The reply of `GET /v1/queue`: in total, for each declared pool and for each lane."""
 
     queued: Annotated[int, Doc("Queued jobs.", minimum=0)]
     running: Annotated[int, Doc("Running jobs.", minimum=0)]
@@ -236,7 +219,7 @@ class QueueStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Claims a job for a registered worker. Waits up to `wait` seconds. `job`: claim this job only."""
+    """Claims a job for a registered worker. Waits for one up to `wait` seconds."""
 
     worker: Annotated[str, Doc("The id of the worker.", pattern=field_docs.ID)]
     wait: Annotated[float, Doc("How long the registry waits with its reply. In seconds.", minimum=0, maximum=60)] = 0
@@ -249,12 +232,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A claimed job. The worker keeps it, under the fencing number `fence`, until `seconds` pass without a heartbeat.
-
-    `onnx`: name of the ONNX file in `model`. `target`: index of the chosen target in the worker's `can.targets`.
-    `cross`: compile for the GPU that key and constraints describe instead of that target. `file_name`: see
-    `CompileRequest`.
-    """
+    """A claimed job. The worker keeps it, under the number `fence`, until `seconds` pass without a heartbeat."""
 
     job: Annotated[str, Doc("The id of a job.", pattern=field_docs.ID)]
     fence: Annotated[int, Doc("The fencing number of the lease.", minimum=0)]

@@ -33,10 +33,7 @@ class Survey:
 class RequestStatus:
     """The status of one request.
 
-    `artifact`: the artifact that a resolve would choose, with its `match`. Without one: `job` is the open job that a
-    compile request would join, if the caller asked for it, and `state` its state. `able`: a live worker or a declared
-    pool can compile it. `failure`: the cached failure that a compile request would return. `estimate`: seconds for the
-    compile; `estimate_from`: its basis. `problem`: why the request is ambiguous or invalid.
+    Without an artifact, it has the open job that a compile request would join, if the caller asked for it.
     """
 
     artifact: Annotated[str | None, Doc("The id of the artifact that a resolve would choose.", pattern=SHA256)] = None
@@ -59,7 +56,7 @@ class SurveyReply:
 
 @dataclass(frozen=True, slots=True)
 class WatchJobs:
-    """Asks which jobs changed. `jobs`: the known version by job id. `wait`: seconds to wait for a change."""
+    """Asks which jobs changed."""
 
     jobs: Annotated[
         Mapping[str, int], Doc("The known version of each job, by its id.", maxProperties=limits.MAX_WATCHED)

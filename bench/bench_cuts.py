@@ -31,9 +31,9 @@ from mxr.settings import Settings
 from mxr.workflows.push import split_program
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests" / "core" / "program"), str(ROOT / "bench")]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "bench")]
 
-import program_maker as make  # noqa: E402
+from core.program import program_maker as make  # noqa: E402
 from registry_process import registry, token_for  # noqa: E402
 
 MIB, KIB = 1 << 20, 1 << 10

@@ -25,9 +25,9 @@ from pathlib import Path
 from registry_process import registry, variable
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "core" / "program"))
+sys.path.insert(0, str(ROOT / "tests"))
 
-import program_maker as make  # noqa: E402
+from core.program import program_maker as make  # noqa: E402
 
 BIN = Path(sys.executable).parent
 MODEL = ROOT / "examples" / "models" / "convnet.onnx"

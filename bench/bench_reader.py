@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "core" / "program"))
+sys.path.insert(0, str(ROOT / "tests"))
 
-import program_maker as make  # noqa: E402
+from core.program import program_maker as make  # noqa: E402
 
 MIB = 1 << 20
 

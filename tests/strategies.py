@@ -110,7 +110,7 @@ ASKED = Key("sha256:" + "0" * 64, "gpu", "2.18", (("x", (1,)),), arch="gfx942", 
 
 def related_to(**changes: str) -> RelatedKey:
     """A key that differs from `ASKED` in what a rule can accept."""
-    return RelatedKey(ASKED, replace(ASKED, **changes))  # type: ignore[arg-type]
+    return RelatedKey(ASKED, replace(ASKED, **changes))
 
 
 related = st.sampled_from(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
+from harness.rows import for_each
 from identities import model_of
 from paths import DATA, ROOT
 
@@ -18,7 +19,7 @@ from mxr_cli.main import COMMANDS, main, mxr
 from mxr_cli.output import ErrorFormat, print_error
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@for_each(COMMANDS)
 def test_every_command_has_a_module_and_help(name: str) -> None:
     with click.Context(mxr, info_name="mxr") as parent:
         command = mxr.get_command(parent, name)
@@ -56,7 +57,7 @@ def test_a_fetch_that_the_cache_decides_imports_no_client(tmp_path: Path) -> Non
 REGISTRY_OPTIONS = {"registry", "token", "plaintext"}
 
 
-@pytest.mark.parametrize("name", ["check", "consumers", "diff", "explain", "freeze", "host", "inspect", "verify"])
+@for_each(["check", "consumers", "diff", "explain", "freeze", "host", "inspect", "verify"])
 def test_a_command_that_uses_no_registry_has_no_options_for_one(name: str) -> None:
     command = mxr.get_command(click.Context(mxr), name)
     assert command is not None

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from paths import DATA
@@ -15,7 +16,7 @@ from mxr.artifact.request_defaults import NAMES
 from mxr.configuration.schema import VARIABLES
 from mxr_cli.main import main
 
-Run = Callable[..., "pytest.CaptureResult[str]"]
+Run = Callable[..., Any]
 SECRET = "hunter2hunter2"
 
 
@@ -35,7 +36,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*words: object, code: int = 0) -> pytest.CaptureResult[str]:
+    def call(*words: object, code: int = 0) -> Any:
         with pytest.raises(SystemExit) as ended:
             main([str(each) for each in words])
         printed = capsys.readouterr()

@@ -7,6 +7,7 @@ import shlex
 
 import click
 import pytest
+from harness.rows import for_each
 from paths import ROOT
 
 from mxr import consumers
@@ -25,7 +26,7 @@ def parse(words: list[str]) -> click.Context:
         return command.make_context(words[0], words[1:], parent=above)
 
 
-@pytest.mark.parametrize(("page", "line"), LINES, ids=[f"{page}: {line}" for page, line in LINES])
+@for_each(LINES)
 def test_the_command_accepts_a_command_line_of_a_page(page: str, line: str) -> None:
     words = shlex.split(line.partition(" > ")[0])[1:]
     if words[0] == "fetch" and len(words) == 1:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from harness.rows import for_each
 
 from mxr.errors import UsageError
 from mxr.plans.plan import OnMiss
 
 
-@pytest.mark.parametrize(
-    ("text", "action", "timeout"),
+@for_each(
     [
         ("fail", "fail", None),
         ("ask", "ask", None),
@@ -21,7 +21,7 @@ from mxr.plans.plan import OnMiss
         ("wait=1d", "wait", 86400),
         ("local", "local", None),
         ("continue", "continue", None),
-    ],
+    ]
 )
 def test_valid_values(text: str, action: str, timeout: float | None) -> None:
     parsed = OnMiss.parse(text)

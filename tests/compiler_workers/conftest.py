@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from paths import DOUBLES
@@ -34,7 +35,7 @@ class Target:
     kind: str
     migraphx: str
 
-    def key(self, graph: Graph, batch: int = 1, **more: object) -> Key:
+    def key(self, graph: Graph, batch: int = 1, **more: Any) -> Key:
         """The key of a graph."""
         inputs = more.pop("inputs", None) or graph.dims(batch)
         pairs = tuple((name, tuple(dims)) for name, dims in inputs.items())

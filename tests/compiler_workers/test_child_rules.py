@@ -6,7 +6,7 @@ import ast
 import sys
 from pathlib import Path
 
-import pytest
+from harness.rows import for_each
 
 import mxr_workers
 
@@ -14,7 +14,7 @@ HOME = Path(mxr_workers.__file__).parent
 CHILD = sorted((HOME / "compiler").glob("*.py"))
 
 
-@pytest.mark.parametrize("path", CHILD, ids=lambda path: path.name)
+@for_each(CHILD)
 def test_a_file_of_the_child_is_python_3_8_and_imports_nothing_of_mxr(path: Path) -> None:
     tree = ast.parse(path.read_text(), feature_version=(3, 8))
     found = set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-import pytest
+from harness.rows import for_each
 
 from mxr_workers.failures import classify
 from mxr_workers.sandbox import ChildResult
@@ -24,8 +24,7 @@ def raised(text: str) -> dict:
     return {"why": "exited", "code": 1, "failed": {"type": "RuntimeError", "message": text}}
 
 
-@pytest.mark.parametrize(
-    ("ending", "log", "kind", "name"),
+@for_each(
     [
         ({"why": "exited", "stuck": (7,), "signal": 9}, b"", "hang", "unkillable"),
         ({"why": "deadline", "seconds": 5}, b"MES failed to respond to msg=3", "hang", "deadline"),
@@ -65,7 +64,7 @@ def raised(text: str) -> dict:
             "hang",
             "illegal-access",
         ),
-    ],
+    ]
 )
 def test_a_failure_is_classified(ending: dict, log: bytes, kind: str, name: str) -> None:
     failure = classify(ChildResult(**ending), log)

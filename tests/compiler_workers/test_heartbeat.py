@@ -50,7 +50,7 @@ def accept(number: int) -> job_protocol.HeartbeatReply:
 
 def test_phase_and_log_are_reported_once_and_close_returns_the_rest() -> None:
     registry = FakeRegistry(accept)
-    with LeaseHeartbeat(registry, lease()) as heartbeat:  # type: ignore[arg-type]
+    with LeaseHeartbeat(registry, lease()) as heartbeat:
         heartbeat.phase("compile")
         heartbeat.add_log(b"one\n")
         registry.wait_for(4)
@@ -67,17 +67,17 @@ def test_a_lost_lease_stops_the_work() -> None:
     def lost(number: int) -> job_protocol.HeartbeatReply:
         raise ConflictError()
 
-    with LeaseHeartbeat(FakeRegistry(lost), lease()) as heartbeat:  # type: ignore[arg-type]
+    with LeaseHeartbeat(FakeRegistry(lost), lease()) as heartbeat:
         heartbeat._thread.join(20)
         assert heartbeat.stop == "lost" and heartbeat.observer(lambda: False).stop()
 
 
 def test_a_cancelled_job_stops_the_work_and_so_does_the_worker() -> None:
     registry = FakeRegistry(lambda number: job_protocol.HeartbeatReply(0.3, cancelled=True))
-    with LeaseHeartbeat(registry, lease()) as heartbeat:  # type: ignore[arg-type]
+    with LeaseHeartbeat(registry, lease()) as heartbeat:
         registry.wait_for(2)
         assert heartbeat.stop == "cancelled"
-    with LeaseHeartbeat(FakeRegistry(accept), lease()) as heartbeat:  # type: ignore[arg-type]
+    with LeaseHeartbeat(FakeRegistry(accept), lease()) as heartbeat:
         assert heartbeat.observer(lambda: True).stop() and not heartbeat.observer(lambda: False).stop()
 
 
@@ -88,7 +88,7 @@ def test_work_continues_and_the_log_is_kept_while_the_registry_is_unreachable() 
         return job_protocol.HeartbeatReply(0.3)
 
     registry = FakeRegistry(unreachable)
-    with LeaseHeartbeat(registry, lease()) as heartbeat:  # type: ignore[arg-type]
+    with LeaseHeartbeat(registry, lease()) as heartbeat:
         heartbeat.add_log(b"kept\n")
         registry.wait_for(4)
         assert heartbeat.stop is None
@@ -97,14 +97,14 @@ def test_work_continues_and_the_log_is_kept_while_the_registry_is_unreachable() 
 
 
 def test_a_character_that_arrives_in_two_chunks_stays_whole() -> None:
-    heartbeat = LeaseHeartbeat(FakeRegistry(accept), lease())  # type: ignore[arg-type]
+    heartbeat = LeaseHeartbeat(FakeRegistry(accept), lease())
     for byte in "Größe\n".encode():
         heartbeat.add_log(bytes([byte]))
     assert heartbeat._log == "Größe\n"
 
 
 def test_a_log_that_cannot_be_reported_is_bounded() -> None:
-    heartbeat = LeaseHeartbeat(FakeRegistry(accept), lease())  # type: ignore[arg-type]
+    heartbeat = LeaseHeartbeat(FakeRegistry(accept), lease())
     for _ in range(40):
         heartbeat.add_log(b"x" * (module.MAX_PENDING_LOG // 8))
     assert len(heartbeat._log) <= module.MAX_PENDING_LOG and module.LOG_GAP in heartbeat._log

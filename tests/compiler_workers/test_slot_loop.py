@@ -60,7 +60,7 @@ def loop(folder: Path, *errors: MxrError) -> tuple[SlotLoop, FakeRegistry]:
         client=registry,
         spool=Spool(folder),
     )
-    return SlotLoop(context, stop), registry  # type: ignore[arg-type]
+    return SlotLoop(context, stop), registry
 
 
 @pytest.mark.parametrize(

@@ -49,15 +49,15 @@ def test_recent_models_and_those_in_use_are_kept(tmp_path: Path) -> None:
     spool, registry = Spool(tmp_path), FakeRegistry(b"a model")
     with spool.in_use(lease(0, b"a model")):
         for number in range(KEPT_MODELS + 4):
-            folder = spool.model(registry, lease(number, b"a model"))  # type: ignore[arg-type]
+            folder = spool.model(registry, lease(number, b"a model"))
             os.utime(folder, (number, number))
         assert names(spool) == {0, *range(4, KEPT_MODELS + 4)}
-    spool.model(registry, lease(99, b"a model"))  # type: ignore[arg-type]
+    spool.model(registry, lease(99, b"a model"))
     assert names(spool) == {99, *range(5, KEPT_MODELS + 4)}
 
 
 def test_a_file_name_may_contain_a_folder(tmp_path: Path) -> None:
-    folder = Spool(tmp_path).model(FakeRegistry(b"w" * 30), lease(1, b"w" * 30, "data/weights.bin"))  # type: ignore[arg-type]
+    folder = Spool(tmp_path).model(FakeRegistry(b"w" * 30), lease(1, b"w" * 30, "data/weights.bin"))
     assert (folder / "data" / "weights.bin").read_bytes() == b"w" * 30
 
 
@@ -70,7 +70,7 @@ def test_an_interrupted_transfer_leaves_no_file(tmp_path: Path) -> None:
             raise InterruptionError()
 
     with pytest.raises(InterruptionError):
-        Spool(tmp_path).fetch(FakeRegistry(b"x" * 1000), lease(1, b"x" * 1000), interrupt)  # type: ignore[arg-type]
+        Spool(tmp_path).fetch(FakeRegistry(b"x" * 1000), lease(1, b"x" * 1000), interrupt)
     assert [count for count in received if count > 0] == [10, 10]
     assert [path for path in (tmp_path / "models").rglob("*") if path.is_file()] == []
 
@@ -82,7 +82,7 @@ def test_calibration_data_end_at_a_limit(tmp_path: Path, monkeypatch: pytest.Mon
     key = Key(given.key.model, "ref", "2.15", (("x", (1, 3)),), precision=("int8",), calibration=sha)
     monkeypatch.setattr(spool, "MAX_FILE_BYTES", 500)
     with pytest.raises(RefusedInput, match="more than 500 bytes"):
-        Spool(tmp_path).calibration(FakeRegistry(b"x" * 1000), replace(given, key=key))  # type: ignore[arg-type]
+        Spool(tmp_path).calibration(FakeRegistry(b"x" * 1000), replace(given, key=key))
     assert [path for path in (tmp_path / "calibration").rglob("*") if path.is_file()] == []
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
+from harness.rows import for_each
 
 from mxr.entry_point import run_program
 from mxr.errors import DamagedError, MxrError
@@ -72,8 +73,7 @@ except SystemExit as ended:
 """
 
 
-@pytest.mark.parametrize(
-    ("before", "code", "expected"),
+@for_each(
     [
         ("", "0", (0, "said", "")),
         ("", "6", (6, "said", "")),
@@ -83,7 +83,7 @@ except SystemExit as ended:
         ("threading.Thread(target=lambda: time.sleep(0.2) or print(' by a thread')).start()", "3", None),
         ("threading.Thread(target=time.sleep, args=(60,), daemon=True).start()", "4", (4, "said", "")),
         ("sys.stdout = None; print = lambda *_, **__: None", "5", (5, "", "")),
-    ],
+    ]
 )
 def test_a_program_that_leaves_early_loses_nothing(
     before: str, code: str, expected: tuple[int, str, str] | None

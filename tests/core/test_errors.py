@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
-import pytest
+from harness.rows import for_each
 
 from mxr import errors
 from mxr.errors import MxrError
@@ -46,7 +47,7 @@ def tree(kind: type[MxrError] = MxrError) -> Iterator[type[MxrError]]:
 
 
 CLASSES = [kind for kind in tree() if kind.__module__ == "mxr.errors"]
-each_class = pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+each_class = for_each(CLASSES)
 
 
 def test_codes_and_exit_numbers_are_those_promised() -> None:
@@ -98,9 +99,11 @@ def test_an_empty_hint_stays_empty(kind: type[MxrError]) -> None:
     assert errors.from_json(kind("Wrong.", hint="").to_json()).hint == ""
 
 
-@pytest.mark.parametrize("status", [429, 502, 503, 504])
-@pytest.mark.parametrize(
-    "document", [None, "<html>", [], {}, {"error": "busy"}, {"type": None}, {"type": "about:blank", "detail": "x"}]
+@for_each(
+    itertools.product(
+        [None, "<html>", [], {}, {"error": "busy"}, {"type": None}, {"type": "about:blank", "detail": "x"}],
+        [429, 502, 503, 504],
+    )
 )
 def test_a_proxy_that_is_busy_is_tried_again(document: object, status: int) -> None:
     found = errors.from_json(document, status=status)
@@ -108,14 +111,14 @@ def test_a_proxy_that_is_busy_is_tried_again(document: object, status: int) -> N
     assert str(status) in found.message
 
 
-@pytest.mark.parametrize("status", [301, 400, 404, 418, 500])
+@for_each([301, 400, 404, 418, 500])
 def test_a_page_of_something_else_is_a_fault_that_names_the_registry(status: int) -> None:
     found = errors.from_json({"detail": "Not Found"}, status=status)
     assert type(found) is MxrError and not found.retry
     assert str(status) in found.message and "mxr config" in found.hint
 
 
-@pytest.mark.parametrize("code", ["of_a_later_release", 7, None, ["usage"]])
+@for_each(["of_a_later_release", 7, None, ["usage"]])
 def test_an_unknown_code_keeps_its_words(code: object) -> None:
     found = errors.from_json(
         {"type": "urn:mxr:error:later", "code": code, "detail": "New.", "hint": "Update.", "context": {"a": 1}}
@@ -123,7 +126,7 @@ def test_an_unknown_code_keeps_its_words(code: object) -> None:
     assert (type(found), found.message, found.hint, found.context) == (MxrError, "New.", "Update.", {"a": 1})
 
 
-@pytest.mark.parametrize("context", [None, [], "text", 3])
+@for_each([None, [], "text", 3])
 def test_a_context_that_is_no_object_is_passed_over(context: object) -> None:
     assert errors.from_json({**errors.UsageError("M.").to_json(), "context": context}).context == {}
 

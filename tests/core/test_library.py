@@ -35,7 +35,7 @@ def test_every_exported_name_exists() -> None:
 
 def test_a_name_that_does_not_exist_is_told_the_nearest(settings: mxr.Settings) -> None:
     with pytest.raises(AttributeError, match=r"has no attribute 'fetchh'\. Did you mean fetch\?"):
-        mxr.fetchh  # noqa: B018
+        mxr.fetchh  # type: ignore[attr-defined]  # noqa: B018
     with pytest.raises(TypeError, match=r"no argument 'precison'\. Did you mean precision\?"):
         mxr.fetch(CONVNET, settings=settings, precison="fp16")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"no argument 'batch_size'\. Did you mean batch\?"):

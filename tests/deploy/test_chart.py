@@ -17,6 +17,7 @@ import pytest
 import tomllib
 import yaml
 from harness.programs import BIN
+from harness.rows import for_each
 from paths import ROOT
 from servers import debian
 
@@ -388,8 +389,7 @@ def test_the_backup_of_an_embedded_registry(tmp_path: Path) -> None:
     copied.close()
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
+@for_each(
     [
         ({"replica": 2}, "additional properties 'replica' not allowed"),
         ({"replicas": "two"}, "at '/replicas': got string, want integer"),
@@ -417,7 +417,7 @@ def test_the_backup_of_an_embedded_registry(tmp_path: Path) -> None:
         (FULL | {"cacheFill": {"enabled": True, "lock": "{}"}}, "cacheFill.tokenSecret.name: fetching needs a token."),
         (FULL | {"cacheFill": {"enabled": True, "tokenSecret": SECRET}}, "cacheFill.lock: give the text of a lock"),
         (SMALL | {"workers": {"tokenSecret": SECRET, "pools": [MI100, MI100]}}, "two pools have the name mi100."),
-    ],
+    ]
 )
 def test_wrong_values_are_refused_by_name(values: Object, said: str) -> None:
     assert said in refused(values)

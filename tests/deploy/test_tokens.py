@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import yaml
+from harness.rows import for_each
 from paths import ROOT
 
 from mxr.protocol.access import TOKEN
@@ -13,7 +13,7 @@ from mxr.protocol.access import TOKEN
 FILES = sorted(path for path in (ROOT / "deploy").rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@for_each(FILES)
 def test_no_file_has_a_token(path: Any) -> None:
     text = path.read_text()
     assert not TOKEN.search(text) and "MXR_PLAINTEXT:" not in text

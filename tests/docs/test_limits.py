@@ -113,7 +113,7 @@ def test_the_memory_of_a_registry_adds_up() -> None:
         "what was decoded": (decoded * OBJECT_FACTOR + lanes.MAX_METHODS * 200) / MIB,
         "refusals and counts": (2 * MAX_REFUSALS * 2 * KIB + MAX_COUNTED * 200) / MIB,
     }
-    found = {row: int(re.search(rf"\| {re.escape(row)}.*\| \**([0-9]+)\** \|", SECURITY)[1]) for row in rows}  # type: ignore[index]
+    found = {row: int(re.search(rf"\| {re.escape(row)}.*\| \**([0-9]+)\** \|", SECURITY)[1]) for row in rows}
     assert {row: round(value) for row, value in rows.items()} == found
     assert f"| **together** | | **{sum(found.values())}** |" in SECURITY
     assert f"× `inspect_memory` | {DEFAULTS.inspections * DEFAULTS.inspect_memory // MIB} |" in SECURITY

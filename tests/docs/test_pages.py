@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 
 import pytest
+from harness.rows import for_each
 from paths import ROOT
 
 FOLDERS = ("docs", "deploy", "examples", "bench", "tests", "core", "registry", "cli", "compiler_workers", "migrations")
@@ -61,7 +62,7 @@ COINED = (
 )
 """Coined or archaic expressions that the pages must not contain, in lower case."""
 
-page = pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+page = for_each(PAGES)
 
 
 def without_code(text: str) -> str:
@@ -122,7 +123,7 @@ def test_no_coined_terms(path: Path) -> None:
     assert not found
 
 
-@pytest.mark.parametrize("path", INSTALLERS, ids=lambda path: str(path.relative_to(ROOT)))
+@for_each(INSTALLERS)
 def test_nothing_is_installed_from_an_index(path: Path) -> None:
     """Nothing is published, and `mxr` on the public index belongs to another project."""
     found = INDEX_INSTALL.findall(path.read_text())

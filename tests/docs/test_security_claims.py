@@ -6,7 +6,7 @@ import ast
 import functools
 import re
 
-import pytest
+from harness.rows import for_each
 from paths import ROOT
 
 PAGE = ROOT / "docs" / "security.md"
@@ -47,7 +47,7 @@ def test_there_are_claims() -> None:
     assert len(CLAIMS) > 20
 
 
-@pytest.mark.parametrize(("claim", "named"), CLAIMS, ids=[claim[:40] for claim, _ in CLAIMS])
+@for_each(CLAIMS)
 def test_every_claim_names_tests_that_exist(claim: str, named: str) -> None:
     path, found = "", 0
     for each in NAME.findall(named):

@@ -52,7 +52,7 @@ class Done:
         found = self.json["error"]
         assert set(found) - {"request_id"} == PROBLEM, found
         assert found["detail"] and "\n" not in self.err.strip().splitlines()[0]
-        return found  # type: ignore[no-any-return]
+        return found
 
 
 def clean_environ(home: Path) -> dict[str, str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.scale import only_in_soak
 from paths import ROOT
 
 from .stack import PATIENCE, Host, clean_environ, real_environ
@@ -25,6 +26,7 @@ def test_fetch_from_a_program(
 ) -> None:
     program = """
 import json, sys, mxr
+from harness.scale import only_in_soak
 from mxr.errors import NoSuchArtifactError
 words = dict(arch="gfx908:sramecc+:xnack-", rocm="7.2", migraphx="2.15", batch=4, consumer="python")
 found = mxr.fetch(sys.argv[1], **words)
@@ -110,6 +112,7 @@ def demo(environ: dict[str, str]) -> str:
     return done.stdout
 
 
+@only_in_soak
 def test_the_demo_knows_the_empty_package_and_skips_the_compile(tmp_path: Path) -> None:
     (tmp_path / "site" / "migraphx").mkdir(parents=True)
     (tmp_path / "site" / "migraphx" / "__init__.py").write_text("")

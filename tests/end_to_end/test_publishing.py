@@ -21,7 +21,7 @@ ASKED = ("--kind", "ref", "--migraphx", "2.16", "--batch", "4", "--for", "python
 @pytest.fixture
 def rivals(tmp_path: Path) -> tuple[Path, Path]:
     """Two programs for the same key."""
-    return tuple(write_program(tmp_path / f"{n}.mxr", weights=2, size=1 << 17, seed=n) for n in (1, 2))  # type: ignore[return-value]
+    return tuple(write_program(tmp_path / f"{n}.mxr", weights=2, size=1 << 17, seed=n) for n in (1, 2))
 
 
 def test_publishing_again_changes_nothing_and_sends_nothing(

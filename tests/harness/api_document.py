@@ -27,6 +27,11 @@ def application() -> FastAPI:
     return create_app(RegistrySettings(folder, f"sqlite:///{folder}/registry.db", f"file://{folder}/store"))
 
 
+def routes() -> list[Any]:
+    """Its routes."""
+    return list(application().routes)
+
+
 @functools.cache
 def document() -> Json:
     """The document."""

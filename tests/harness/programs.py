@@ -75,7 +75,7 @@ class ForkServer:
                 time.sleep(0.01)
 
 
-class Program(subprocess.Popen):  # type: ignore[type-arg]
+class Program(subprocess.Popen):
     """A process of `mxr`, `mxr-registry` or `mxr-worker`: `Program(["mxr", "ls"], env=..., stdout=PIPE)`.
 
     It behaves as a `Popen` of the installed command. It is forked by the fork server, and so not a child of this
@@ -94,7 +94,7 @@ class Program(subprocess.Popen):  # type: ignore[type-arg]
 
     def _execute_child(self, *values: Any) -> None:
         if not self._forked:
-            super()._execute_child(*values)  # type: ignore[misc]
+            super()._execute_child(*values)
             return
         call = inspect.signature(subprocess.Popen._execute_child).bind(self, *values).arguments  # type: ignore[attr-defined]
         environ = dict(os.environ if call["env"] is None else call["env"])
@@ -152,7 +152,7 @@ class Program(subprocess.Popen):  # type: ignore[type-arg]
 
     def _internal_poll(self, *_: Any, **__: Any) -> int | None:
         if not self._forked:
-            return super()._internal_poll(*_, **__)  # type: ignore[misc,no-any-return]
+            return super()._internal_poll(*_, **__)
         if self.returncode is None and self._connection is not None:
             with self._waitpid_lock:  # type: ignore[attr-defined]
                 if self.returncode is None and (line := self._line(0)) is not None:
@@ -161,7 +161,7 @@ class Program(subprocess.Popen):  # type: ignore[type-arg]
 
     def _wait(self, timeout: float | None) -> int:
         if not self._forked:
-            return super()._wait(timeout)  # type: ignore[misc,no-any-return]
+            return super()._wait(timeout)
         with self._waitpid_lock:  # type: ignore[attr-defined]
             if self.returncode is None:
                 line = self._line(timeout)

@@ -84,7 +84,7 @@ class RegistryProcess:
         self.url, self.port = found[1], int(found[2])
         self.tokens = self.tokens or self._own_tokens() or self._make_tokens()
         tokens.remember(self.url, self.tokens)
-        self.http.headers.update(tokens.authorization(self.url))
+        self.http.headers = {**self.http.headers, **tokens.authorization(self.url)}
 
     def _own_tokens(self) -> dict[str, str]:
         """Tokens made by the socket of the user who serves; none beyond loopback."""

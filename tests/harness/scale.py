@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 SOAK = bool(os.environ.get("MXR_TEST_SOAK"))
+
+
+only_in_soak = pytest.mark.skipif(not SOAK, reason="`make soak` runs it")
+"""Marks a test that takes long and proves what others prove in parts."""
 
 
 def crowd(full: int, small: int = 20) -> int:

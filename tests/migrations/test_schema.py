@@ -129,7 +129,7 @@ def test_a_step_that_fails_leaves_nothing_behind(db: Database, monkeypatch: pyte
     def fail_at_artifacts(name: str, *columns: object, **options: object) -> object:
         if name == "artifacts":
             raise ZeroDivisionError
-        return create(name, *columns, **options)  # type: ignore[arg-type]
+        return create(name, *columns, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(op, "create_table", fail_at_artifacts)

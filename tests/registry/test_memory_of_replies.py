@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from fastapi import Request
-from harness.api_document import application
+from harness.api_document import application, routes
+from harness.rows import for_each
 from registry.registry_client import RegistryUnderTest, ref_key
 from registry.test_bounded import memory_of
 
@@ -134,10 +135,10 @@ def test_few_lists_are_built_at_once_and_those_that_wait_hold_nothing() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("path", sorted({route.path for route in application().routes if LISTS.fullmatch(route.path)}))
+@for_each(sorted({route.path for route in routes() if LISTS.fullmatch(route.path)}))
 def test_a_list_waits_for_its_place_after_its_token_was_checked(path: str) -> None:
     """A client without a token would hold a place of those who have one."""
-    route = next(each for each in application().routes if each.path == path and "GET" in each.methods)
+    route = next(each for each in routes() if each.path == path and "GET" in each.methods)
     assert isinstance(route, ScopedRoute)
 
     async def begin() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from fastapi.routing import APIRoute
-from harness.api_document import CONFORMANCE, application, document, faults, operations
+from harness.api_document import CONFORMANCE, document, faults, operations, routes
+from harness.rows import for_each
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from registry.registry_client import REF, gpu_key, ref_key
 from starlette.routing import Route
@@ -49,20 +50,20 @@ def test_the_document_is_valid(server: Any) -> None:
 
 def test_every_route_is_in_the_document() -> None:
     """All that the application answers, except HEAD, and the document itself."""
-    routes = {
+    found = {
         (method, route.path.replace(":path", ""))
-        for route in application().routes
+        for route in routes()
         for method in route.methods - {"HEAD"}
         if route.name != REFUSAL
     }
     described = {(method.upper(), path) for path, found in document()["paths"].items() for method in found}
-    assert routes - described == {("GET", "/openapi.json"), ("GET", "/docs"), ("GET", "/docs/{name}")}
-    assert described <= routes
+    assert found - described == {("GET", "/openapi.json"), ("GET", "/docs"), ("GET", "/docs/{name}")}
+    assert described <= found
 
 
 def test_no_request_builds_a_route() -> None:
     """FastAPI builds those of an included router when the first request comes, which then takes ten times as long."""
-    assert {type(route) for route in application().routes} <= {Route, APIRoute, ScopedRoute}
+    assert {type(route) for route in routes()} <= {Route, APIRoute, ScopedRoute}
 
 
 @pytest.mark.parametrize("path", sorted(document()["paths"]))
@@ -75,7 +76,7 @@ def test_a_path_tells_the_methods_that_it_has(server: Any, path: str) -> None:
         assert {*reply.headers["allow"].split(", ")} - {"HEAD"} == described, method
 
 
-@pytest.mark.parametrize("name", sorted(OPERATIONS))
+@for_each(sorted(OPERATIONS))
 def test_an_operation_is_described(name: str) -> None:
     method, found = OPERATIONS[name]
     assert name.isidentifier() and name.islower()
@@ -100,7 +101,7 @@ def test_every_reference_leads_to_a_schema_and_every_schema_is_used() -> None:
     assert references == {f"#/components/schemas/{name}" for name in SCHEMAS}
 
 
-@pytest.mark.parametrize("name", sorted(SCHEMAS))
+@for_each(sorted(SCHEMAS))
 def test_every_field_is_described(name: str) -> None:
     assert SCHEMAS[name]["description"] and SCHEMAS[name]["title"] == name
     for field, found in SCHEMAS[name].get("properties", {}).items():
@@ -160,7 +161,7 @@ REFUSED = (
 """Values of one field of a compile request that the schema refuses, by the path of the field."""
 
 
-@pytest.mark.parametrize(("path", "value"), REFUSED)
+@for_each(REFUSED)
 def test_what_the_schema_refuses_the_code_refuses_too(path: str, value: Any) -> None:
     body: Any = json.loads(json.dumps(SCHEMAS["CompileRequest"]["examples"][0]))
     if path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from harness.rows import for_each
 from registry.raw_connection import RawConnection
 
 from mxr_registry.server.request_guard import is_own_host
@@ -28,15 +29,14 @@ def status(port: int, *lines: str, body: bytes = b"") -> int:
         return line.status()
 
 
-@pytest.mark.parametrize(
-    ("host", "own"),
+@for_each(
     [
         *((each, True) for each in ("127.0.0.1", "127.0.0.1:8765", "10.1.2.3:1", "[::1]:8765", "[fe80::1%eth0]")),
         *((each, True) for each in ("localhost", "LOCALHOST:8765", "localhost.", "registry.test", "Registry.Test:80")),
         *((each, False) for each in ("evil.example", "evil.example:8765", "localhost.evil.example", "127.0.0.1.evil")),
         *((each, False) for each in ("", " ", "a@127.0.0.1", "127.0.0.1/", "127.1", "2130706433", "0x7f000001")),
         *((each, False) for each in ("[::1", "::1", "127.0.0.1:port", "evil.example#127.0.0.1", "registry.test.evil")),
-    ],
+    ]
 )
 def test_hosts(host: str, own: bool) -> None:
     assert is_own_host(host, {"registry.test"}) is own

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def write_certificate(folder: Path, name: str = "tests", password: bytes | None 
     """Write a new certificate and its key; their paths. `password`: of the key."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
+    now = datetime.now(timezone.utc)
     made = (
         x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))

@@ -63,7 +63,7 @@ class PostgreSQLServer:
     def execute(self, words: str, database: str = "postgres") -> list[tuple[Any, ...]]:
         """Run one statement as the superuser, outside any transaction; the rows that it gives."""
         with contextlib.closing(psycopg.connect(self.url(database), autocommit=True)) as session:
-            found = session.execute(words)  # type: ignore[arg-type]
+            found = session.execute(words)
             return found.fetchall() if found.description else []
 
     def empty(self) -> str:

@@ -79,21 +79,21 @@ CANDIDATE_COLUMNS = (
 class TargetFilters(ListFilters, frozen=True):
     """Filters by model and by where programs run."""
 
-    model: str | None = Field(None, description="The identity of the model.")
-    kind: str | None = Field(None, description="`gpu` or `ref`.")
-    vendor: str | None = Field(None, description="`amd` or `hygon`.")
-    arch: str | None = Field(None, description="The GPU architecture.")
-    migraphx: str | None = Field(None, description="The version of MIGraphX, MAJOR.MINOR.")
-    rocm: str | None = Field(None, description="The version of ROCm, MAJOR.MINOR.")
+    model: str | None = Field(default=None, description="The identity of the model.")
+    kind: str | None = Field(default=None, description="`gpu` or `ref`.")
+    vendor: str | None = Field(default=None, description="`amd` or `hygon`.")
+    arch: str | None = Field(default=None, description="The GPU architecture.")
+    migraphx: str | None = Field(default=None, description="The version of MIGraphX, MAJOR.MINOR.")
+    rocm: str | None = Field(default=None, description="The version of ROCm, MAJOR.MINOR.")
 
 
 class ArtifactFilters(TargetFilters, frozen=True):
     """Filters of a list of artifacts."""
 
-    name: str | None = Field(None, description="How the name of the model begins.")
-    digest: str | None = Field(None, description="The digest of the key.")
-    precision: str | None = Field(None, description="The precision, such as `fp16`.")
-    input: str | None = Field(None, description="The name of an input.")
+    name: str | None = Field(default=None, description="How the name of the model begins.")
+    digest: str | None = Field(default=None, description="The digest of the key.")
+    precision: str | None = Field(default=None, description="The precision, such as `fp16`.")
+    input: str | None = Field(default=None, description="The name of an input.")
 
 
 def list_artifacts(session: Session, namespace: str, filters: ArtifactFilters) -> Json:

@@ -130,8 +130,8 @@ def _add(session: Session, seq: int, count: int, used_at: float) -> None:
 class UsageFilters(catalog.TargetFilters, frozen=True):
     """Filters of a list of used artifacts."""
 
-    days: int = Field(30, description="Uses in so many days.", ge=1, le=OLDEST)
-    limit: int = Field(1_000, description="How many items a page has at most.", ge=1, le=MAX_LISTED)
+    days: int = Field(default=30, description="Uses in so many days.", ge=1, le=OLDEST)
+    limit: int = Field(default=1_000, description="How many items a page has at most.", ge=1, le=MAX_LISTED)
 
 
 def list_usage(session: Session, namespace: str, filters: UsageFilters) -> Json:

@@ -7,8 +7,10 @@ Lane and constraints of a job alone determine whether a worker can compile it; t
 
 from __future__ import annotations
 
-import contextlib
 import json
+import threading
+
+from cachetools import LRUCache, cached
 
 from mxr.artifact.attributes import Attributes, Constraints, Request
 from mxr.artifact.key import Key
@@ -96,22 +98,18 @@ def request_of(lane: str, constraints: Constraints) -> Request:
     return Request(key_of(lane), constraints)
 
 
+@cached(
+    LRUCache(MAX_METHODS),
+    lambda can, lane, constraints: digest_of(can.encode(), lane.encode(), constraints.encode()),
+    threading.Lock(),
+)
 def compile_method(can: str, lane: str, constraints: str) -> capabilities.CompileMethod | None:
     """Return how a worker compiles a job with this lane and constraints, or None if it cannot.
 
     `can` and `constraints` are the JSON of the worker's capabilities and of the job's constraints. The answer is
     remembered by a digest: a worker looks at the same jobs again and again.
     """
-    name = digest_of(can.encode(), lane.encode(), constraints.encode())
-    if name not in _METHODS:
-        while len(_METHODS) >= MAX_METHODS:
-            with contextlib.suppress(KeyError, StopIteration):  # another thread was faster
-                del _METHODS[next(iter(_METHODS))]
-        _METHODS[name] = capabilities.able(capabilities_of(can), request_of(lane, constraints_of(constraints)))
-    return _METHODS.get(name)
-
-
-_METHODS: dict[bytes, capabilities.CompileMethod | None] = {}
+    return capabilities.able(capabilities_of(can), request_of(lane, constraints_of(constraints)))
 
 
 def expected_attributes(

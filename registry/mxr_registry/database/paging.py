@@ -44,14 +44,14 @@ CURSOR = "^[0-9A-Za-z_-]+$"
 class PageFilters(BaseModel, extra="forbid", frozen=True):
     """The part of a list that a request asks for."""
 
-    after: str | None = Field(None, description="`next` of the previous page of this list.", pattern=CURSOR)
-    limit: int = Field(MAX_ROWS, description="How many items a page has at most.", ge=1, le=MAX_ROWS)
+    after: str | None = Field(default=None, description="`next` of the previous page of this list.", pattern=CURSOR)
+    limit: int = Field(default=MAX_ROWS, description="How many items a page has at most.", ge=1, le=MAX_ROWS)
 
 
 class ListFilters(PageFilters, frozen=True):
     """Filters of a list; None matches all."""
 
-    limit: int = Field(100, description="How many items a page has at most.", ge=1, le=MAX_ROWS)
+    limit: int = Field(default=100, description="How many items a page has at most.", ge=1, le=MAX_ROWS)
 
     def equal(self, row: Any, *names: str) -> Iterator[Any]:
         """Yield the conditions that columns have the values of these filters; an arch is compared without features."""

@@ -23,8 +23,10 @@ MAX_CU = 65_536
 class QueueFilters(BaseModel, extra="forbid", frozen=True):
     """Filters of the queue; None matches all."""
 
-    arch: str | None = Field(None, description="The GPU architecture.")
-    num_cu: int | None = Field(None, description="Jobs that require so many CUs, or no number.", ge=1, le=MAX_CU)
+    arch: str | None = Field(default=None, description="The GPU architecture.")
+    num_cu: int | None = Field(
+        default=None, description="Jobs that require so many CUs, or no number.", ge=1, le=MAX_CU
+    )
 
     def match(self, row: Row) -> bool:
         """Whether a group of jobs matches the filters."""

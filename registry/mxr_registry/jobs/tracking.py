@@ -64,12 +64,12 @@ class JobFilters(ListFilters, frozen=True):
     """Filters of a list of jobs."""
 
     state: Literal["queued", "running", "done", "failed", "cancelled", "open"] | None = Field(
-        None, description="The state; `open` for queued and running jobs."
+        default=None, description="The state; `open` for queued and running jobs."
     )
-    model: str | None = Field(None, description="The identity of the model.")
-    name: str | None = Field(None, description="How the name of the model begins.")
-    digest: str | None = Field(None, description="The digest of the key.")
-    arch: str | None = Field(None, description="The GPU architecture.")
+    model: str | None = Field(default=None, description="The identity of the model.")
+    name: str | None = Field(default=None, description="How the name of the model begins.")
+    digest: str | None = Field(default=None, description="The digest of the key.")
+    arch: str | None = Field(default=None, description="The GPU architecture.")
 
 
 def select_jobs(namespace: str) -> Any:

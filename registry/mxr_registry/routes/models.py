@@ -24,7 +24,7 @@ class ModelFilters(PageFilters, frozen=True):
     """Filters of a list of models."""
 
     prefix: str | None = Field(
-        None,
+        default=None,
         description="How the identity begins: `sha256:` and 12 or more hex digits.",
         pattern=f"^{MODEL_SHORT.pattern}$",
     )

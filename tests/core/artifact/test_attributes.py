@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import strategies
+from harness.rows import for_each
 from hypothesis import given, settings
 from strategies import GPU
 
@@ -63,8 +64,7 @@ def test_orders_and_repeats_mean_nothing() -> None:
     assert Attributes(libraries=("rocblas", "miopen", "miopen")) == Attributes(libraries=("miopen", "rocblas"))
 
 
-@pytest.mark.parametrize(
-    "change",
+@for_each(
     [
         *({"sramecc": sign} for sign in ("", "any", "on", "+-")),
         *({"num_cu": count} for count in (0, -1, 65537)),
@@ -76,32 +76,27 @@ def test_orders_and_repeats_mean_nothing() -> None:
         {"tuning": "eager"},
         {"tuning": "eager", "allow": ("cross",)},
         {"tuning": "cross", "allow": ("cu",)},
-    ],
-    ids=repr,
+    ]
 )
 def test_what_no_constraint_can_be(change: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         Constraints(**change)
 
 
-@pytest.mark.parametrize(
-    "change",
+@for_each(
     [
         *({"xnack": sign} for sign in (None, "", "on")),
         *({"num_cu": count} for count in (0, -5, 10**9)),
         *({"tuning": word} for word in (None, "fast")),
         {"libraries": ("mlir",)},
-    ],
-    ids=repr,
+    ]
 )
 def test_what_no_artifact_can_state(change: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         Attributes(**change)
 
 
-@pytest.mark.parametrize(
-    "patch", ["7.2", "7.2.", "7.1.0", "7.20.1", "7.2.1\n", "7.2. 1", "7.2." + "1" * 61, "x7.2.1", ""]
-)
+@for_each(["7.2", "7.2.", "7.1.0", "7.20.1", "7.2.1\n", "7.2. 1", "7.2." + "1" * 61, "x7.2.1", ""])
 def test_a_patch_belongs_to_its_version(patch: str) -> None:
     with pytest.raises(UsageError, match="rocm_patch"):
         Request(GPU, Constraints(rocm_patch=patch))
@@ -122,13 +117,12 @@ def test_ref_states_no_rocm_and_no_features() -> None:
 def test_features_that_an_arch_does_not_have(arch: str, name: str) -> None:
     key = replace(GPU, arch=arch)
     with pytest.raises(UsageError, match=name):
-        Attributes(**{name: "+"}).check(key)  # type: ignore[arg-type]
+        Attributes(**{name: "+"}).check(key)
     with pytest.raises(UsageError, match=f"{arch} has no {name}"):
-        Request(key, Constraints(**{name: "-"}))  # type: ignore[arg-type]
+        Request(key, Constraints(**{name: "-"}))
 
 
-@pytest.mark.parametrize(
-    "document",
+@for_each(
     [
         {},
         {"constraints": {}},
@@ -143,8 +137,7 @@ def test_features_that_an_arch_does_not_have(arch: str, name: str) -> None:
         {"key": GPU.to_json(), "constraints": {"allow": "cu"}},
         {"key": GPU.to_json(), "constraints": {"exact": 1}},
         {"key": GPU.to_json(), "constraints": {"build": "\ud800"}},
-    ],
-    ids=repr,
+    ]
 )
 def test_documents_that_hold_no_request(document: dict[str, Any]) -> None:
     with pytest.raises(UsageError):

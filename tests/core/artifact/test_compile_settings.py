@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from harness.rows import for_each
 from paths import ROOT
 
 from mxr.artifact.compile_settings import OPTIONS, VARIABLES, check_env, check_options, unread
@@ -40,7 +41,7 @@ HARMFUL_VALUES = (
 )
 
 
-@pytest.mark.parametrize("name", [*PATHS, *DUMPS, *FLAGS, *TRACES, *HOST, *LOADER])
+@for_each([*PATHS, *DUMPS, *FLAGS, *TRACES, *HOST, *LOADER])
 def test_a_variable_that_is_not_on_the_list_is_refused_with_every_value(name: str) -> None:
     for value in ("1", "0", "", *HARMFUL_VALUES):
         with pytest.raises(UsageError) as refused:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from harness.rows import for_each
 
 from mxr.artifact.compile_support import FIRST_WITH_ARCH, LEAST_CUS, check_compilable, least_cus
 from mxr.artifact.key import Key
@@ -18,8 +19,7 @@ def key(arch: str = "gfx908", migraphx: str = "2.15", precision: tuple[str, ...]
     return Key("sha256:" + "0" * 64, "gpu", migraphx, (("x", (1,)),), arch=arch, precision=precision, **fields)
 
 
-@pytest.mark.parametrize(
-    ("asked", "num_cu", "said", "helps"),
+@for_each(
     [
         (key("gfx950"), 64, "gfx950 with 64 CUs: its rocMLIR needs 256", "--env MIGRAPHX_DISABLE_MLIR=1"),
         (key("gfx1103", "2.10"), 6, "gfx1103 with 6 CUs: its rocMLIR needs 48", "Use MIGraphX 2.16, which takes 2."),
@@ -31,7 +31,7 @@ def key(arch: str = "gfx908", migraphx: str = "2.15", precision: tuple[str, ...]
         (key("gfx90a", "2.11", ("bf16",)), None, "2.11 cannot quantize to bf16", "Use MIGraphX 2.12 or newer"),
         (key("gfx942", "2.10", ("fp8",)), None, "2.10 cannot quantize to fp8", "another precision"),
         (key("gfx908", precision=("fp8",)), None, "fp8 does not run on gfx908", "gfx94x, gfx950 and gfx12"),
-    ],
+    ]
 )
 def test_what_cannot_be_compiled(asked: Key, num_cu: int | None, said: str, helps: str) -> None:
     with pytest.raises(UsageError, match=said) as caught:
@@ -39,8 +39,7 @@ def test_what_cannot_be_compiled(asked: Key, num_cu: int | None, said: str, help
     assert helps in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("asked", "num_cu"),
+@for_each(
     [
         (key("gfx950"), 256),
         (key("gfx950"), None),
@@ -53,7 +52,7 @@ def test_what_cannot_be_compiled(asked: Key, num_cu: int | None, said: str, help
         (key("gfx90a", "2.12", ("bf16",)), 104),
         (key("gfx906", "4.1", ("bf16",), vendor="hygon", rocm="25.04"), 4),
         (key("gfx11-generic", "2.10"), 2),
-    ],
+    ]
 )
 def test_what_can_be_compiled_or_is_unknown(asked: Key, num_cu: int | None) -> None:
     check_compilable(asked, num_cu)

@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
+from harness.rows import for_each
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import GPU, MODEL, OTHER_MODEL, SHA, key_parts, keys
@@ -200,8 +201,7 @@ def test_the_generic_key() -> None:
     assert replace(GPU, kind="ref").generic() is None
 
 
-@pytest.mark.parametrize(
-    "change",
+@for_each(
     [
         *(
             {"model": model}
@@ -235,16 +235,14 @@ def test_the_generic_key() -> None:
         *({"options": ((name, "1"),)} for name in ("", "A", "a-b", "1a", "a" * 65, "a=b")),
         {"options": (("a", "1"), ("a", "1"))},
         {"options": (("a", "a\0b"),)},
-    ],
-    ids=repr,
+    ]
 )
 def test_what_no_key_can_have(change: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         replace(GPU, **change)
 
 
-@pytest.mark.parametrize(
-    "change",
+@for_each(
     [
         *(
             {name: None}
@@ -259,15 +257,14 @@ def test_what_no_key_can_have(change: dict[str, Any]) -> None:
         {"precision": ["fp16"]},
         {"model": 5},
         {"offload_copy": 1},
-    ],
-    ids=repr,
+    ]
 )
 def test_documents_that_hold_no_key(change: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         codec.decode(Key, GPU.to_json() | change, "key")
 
 
-@pytest.mark.parametrize("name", ["model", "kind", "migraphx", "inputs", "offload_copy", "fast_math", "arch", "rocm"])
+@for_each(["model", "kind", "migraphx", "inputs", "offload_copy", "fast_math", "arch", "rocm"])
 def test_a_missing_field_is_named(name: str) -> None:
     document = {field: value for field, value in GPU.to_json().items() if field != name}
     with pytest.raises(UsageError, match="arch" if name == "arch" else "ROCm" if name == "rocm" else rf"key\.{name}"):
@@ -283,4 +280,4 @@ def test_a_fact_that_is_not_understood_is_never_dropped() -> None:
 
 def test_a_key_is_frozen() -> None:
     with pytest.raises(FrozenInstanceError):
-        GPU.arch = "gfx908"  # type: ignore[misc]
+        GPU.arch = "gfx908"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.rows import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,8 +40,7 @@ def cut(name: str, data: bytes, *sizes: int) -> File:
     return File(name, len(data), sha256(data).hexdigest(), tuple(blobs))
 
 
-@pytest.mark.parametrize(
-    "name",
+@for_each(
     [
         *(
             "../x",
@@ -61,8 +61,7 @@ def cut(name: str, data: bytes, *sizes: int) -> File:
         ),
         *("C:x", "C:\\x", "c:/x", "a\\b", "..\\x", "\\x", "\\\\host\\share", "a\0b", "\0", "a\nb", "\x1b[2J", "a\x7f"),
         *("\ud800", "a/\udfff", "n" * 256, "é" * 128, "a/" * 500 + "b", "d/" + "n" * 256),
-    ],
-    ids=lambda name: ascii(name)[:20],
+    ]
 )
 def test_names_that_leave_the_folder_or_fit_no_disk(name: str) -> None:
     with pytest.raises(UsageError, match="name"):
@@ -71,8 +70,7 @@ def test_names_that_leave_the_folder_or_fit_no_disk(name: str) -> None:
         decode(Manifest, {"files": [{"name": name, "size": 0, "sha256": EMPTY, "blobs": []}]})
 
 
-@pytest.mark.parametrize(
-    "name",
+@for_each(
     [
         "x",
         "model.mxr",
@@ -87,7 +85,7 @@ def test_names_that_leave_the_folder_or_fit_no_disk(name: str) -> None:
         "模型.mxr",
         "-rf",
         "a/..b",
-    ],
+    ]
 )
 def test_names_that_stay(name: str) -> None:
     assert check_name(name) == name
@@ -178,8 +176,7 @@ def test_one_sha256_has_one_size() -> None:
 GOOD: dict[str, Any] = Manifest((cut("m", b"program", 3),)).to_json()
 
 
-@pytest.mark.parametrize(
-    "change",
+@for_each(
     [
         *({"size": size} for size in (6, 8, -1, 0, "7", 7.0, True, HUGE + 1, 10**400, None)),
         *({"sha256": sha} for sha in ("", "ab", "AB" * 32, "gg" * 32, "ab" * 32 + "\n", None, EMPTY[:-1])),
@@ -191,8 +188,7 @@ GOOD: dict[str, Any] = Manifest((cut("m", b"program", 3),)).to_json()
         {"mode": 511},
         {"name": None},
         {"name": 1},
-    ],
-    ids=ascii,
+    ]
 )
 def test_files_that_are_refused(change: dict[str, Any]) -> None:
     assert decode(Manifest, GOOD).to_json() == GOOD
@@ -202,13 +198,11 @@ def test_files_that_are_refused(change: dict[str, Any]) -> None:
         assert len(caught.value.message) < 400
 
 
-@pytest.mark.parametrize(
-    "document",
+@for_each(
     [
         *(None, [], "x", {}, {"files": []}, {"files": None}, {"files": {}}, GOOD | {"v": 2}, GOOD | {"v": "1"}),
         *(GOOD | {"v": None}, GOOD | {"links": []}, {"files": GOOD["files"] * 2}),
-    ],
-    ids=lambda document: ascii(document)[:30],
+    ]
 )
 def test_documents_that_are_refused(document: object) -> None:
     for lenient in (False, True):

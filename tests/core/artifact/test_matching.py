@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import strategies
+from harness.rows import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -240,8 +241,7 @@ def test_an_open_patch_is_said_where_library_calls_tie_the_program_to_it() -> No
     assert serves(Constraints(), Attributes(rocm_patch="7.2.1")) == (0, Match())
 
 
-@pytest.mark.parametrize(
-    ("asked", "has", "relaxed"),
+@for_each(
     [
         (Constraints(num_cu=120, allow=("cu",)), Attributes(num_cu=104), ("num_cu",)),
         (Constraints(num_cu=104, allow=("cu",)), Attributes(num_cu=120), None),
@@ -285,8 +285,7 @@ def test_an_open_patch_is_said_where_library_calls_tie_the_program_to_it() -> No
         (Constraints(real_arch="gfx1103", allow=("spoof",)), Attributes(), ("real_arch",)),
         (Constraints(), Attributes(real_arch="gfx1103"), None),
         (Constraints(allow=("spoof",)), Attributes(real_arch="gfx1103"), ("real_arch",)),
-    ],
-    ids=repr,
+    ]
 )
 def test_one_rule_each(asked: Constraints, has: Attributes, relaxed: tuple[str, ...] | None) -> None:
     assert serves(asked, has) == (None if relaxed is None else (0, Match(relaxed)))

@@ -8,6 +8,7 @@ from typing import Any
 
 import onnx
 import pytest
+from harness.rows import for_each
 from paths import DATA
 
 from mxr.artifact import model_evidence
@@ -37,8 +38,7 @@ def fields(model: OnnxModel, description: dict[str, Any], *precision: str, **ask
     return [each.field for each in model_evidence.contradictions(wanted, model, description)]
 
 
-@pytest.mark.parametrize(
-    ("made", "outputs", "warned"),
+@for_each(
     [
         ([[8, 10]], (Y,), False),
         ([[[1, 8, []], 10]], (Y,), False),
@@ -49,7 +49,7 @@ def fields(model: OnnxModel, description: dict[str, Any], *precision: str, **ask
         ([[1]], (OnnxInput("y", "float32", ()),), False),
         ([[1]], (OnnxInput("y", "float32", None),), False),
         ([None], (Y,), False),
-    ],
+    ]
 )
 def test_declared_dims_warn_and_contradict_nothing(made: list[Any], outputs: Any, warned: bool) -> None:
     """MIGraphX ignores them."""
@@ -83,8 +83,7 @@ def test_another_number_of_outputs_contradicts_and_another_declared_type_warns()
         assert model_evidence.warnings(made_of(OnnxInput("y", unknown, None)), {"outputs": rows[:1]}) == ()
 
 
-@pytest.mark.parametrize(
-    ("dim", "made", "contradicted"),
+@for_each(
     [
         (OutputDim(-1, 10, 2), [8, 10], False),
         (OutputDim(-1, 10, 2), [8, [1, 10, []]], False),
@@ -95,7 +94,7 @@ def test_another_number_of_outputs_contradicts_and_another_declared_type_warns()
         (OutputDim(1, 64, 4), [8, 64, 5, 5], False),
         (OutputDim(1, 64, 4), [8, 64], True),
         (OutputDim(1, 64, 4), [8, 63, 5, 5], True),
-    ],
+    ]
 )
 def test_dims_from_weights_contradict(dim: OutputDim, made: list[Any], contradicted: bool) -> None:
     """MIGraphX cannot ignore the weights."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from harness.meddling import Meddler, grow
+from harness.rows import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from identities import model_of
@@ -123,12 +125,12 @@ def test_a_file_that_changes_while_the_model_is_hashed(
     for path in files.values():
         os.utime(path, ns=(1, 1))  # so that the change shows, however coarse the clock of the file system is
     monkeypatch.setattr(model_files, "threads", lambda: 1)  # one thread, so that it meddles once at a time
-    real = model_files.hashlib.sha256
+    real = hashlib.sha256
 
     def begin(*data: bytes) -> object:
         return real(*data) if data else Meddler(lambda: meddle(files[victim]))
 
-    monkeypatch.setattr(model_files.hashlib, "sha256", begin)
+    monkeypatch.setattr(hashlib, "sha256", begin)
     with pytest.raises(TemporaryError, match=f"{victim} changed while it was being read") as caught:
         model_identity(files["model"], [("data", files["data"]), ("empty", files["empty"])])
     assert caught.value.exit == 75
@@ -138,8 +140,7 @@ SHA = "ab" * 32
 ONE = PiecedFile(1, (SHA,))
 
 
-@pytest.mark.parametrize(
-    ("size", "pieces"),
+@for_each(
     [
         (1, ()),
         (0, (SHA,)),
@@ -150,7 +151,7 @@ ONE = PiecedFile(1, (SHA,))
         (1, (SHA.upper(),)),
         (1, (SHA + "\n",)),
         (1, ("",)),
-    ],
+    ]
 )
 def test_files_that_have_no_such_pieces(size: int, pieces: tuple[str, ...]) -> None:
     with pytest.raises(UsageError):

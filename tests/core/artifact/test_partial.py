@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from harness.rows import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import GPU, OTHER_MODEL, keys
@@ -44,8 +45,7 @@ def test_what_is_not_admitted_differs_as_keys_do(asked: Key, found: Key) -> None
         assert {each.field for each in whole.differences(found)} == {each.field for each in asked.differences(found)}
 
 
-@pytest.mark.parametrize(
-    ("stated", "field"),
+@for_each(
     [
         ({"migraphx": "2.14"}, "migraphx"),
         ({"rocm": "7.1"}, "rocm"),
@@ -59,8 +59,7 @@ def test_what_is_not_admitted_differs_as_keys_do(asked: Key, found: Key) -> None
         ({"inputs": (("x", (None, None)),)}, "inputs.x"),
         ({"inputs": (("y", None),)}, "inputs.y"),
         ({"env": (("MIGRAPHX_NSTREAMS", "2"),)}, "env.MIGRAPHX_NSTREAMS"),
-    ],
-    ids=lambda each: str(each)[:40],
+    ]
 )
 def test_what_is_stated_admits_one_value(stated: dict[str, Any], field: str) -> None:
     partial = PartialRequest(**({"model": GPU.model, "inputs": (("x", None),)} | stated))

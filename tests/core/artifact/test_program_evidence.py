@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 import strategies
+from harness.rows import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import GPU
@@ -53,8 +53,7 @@ def test_a_true_label_is_not_contradicted() -> None:
     assert against(GPU, LABEL, **empty) == {}
 
 
-@pytest.mark.parametrize(
-    ("key", "has", "facts", "field", "pair"),
+@for_each(
     [
         (GPU, PLAIN, {"compiled": False}, "compiled", (True, False)),
         (GPU, PLAIN, {"targets": ["ref"]}, "kind", ("gpu", "ref")),
@@ -92,7 +91,7 @@ def test_a_true_label_is_not_contradicted() -> None:
         (replace(REF, precision=("int8",)), PLAIN, seen("fp32", "convolution"), "precision", ("int8", "fp32")),
         (replace(REF, precision=("bf16",)), PLAIN, seen("fp16"), "precision", ("bf16", "fp16")),
         (replace(REF, precision=("fp8",)), PLAIN, seen("fp32", "ref::softmax"), "precision", ("fp8", "fp32")),
-    ],
+    ]
 )
 def test_what_contradicts(
     key: Key, has: Attributes, facts: dict[str, Any], field: str, pair: tuple[Any, Any] | None
@@ -102,8 +101,7 @@ def test_what_contradicts(
     assert pair is None or found[field] == pair
 
 
-@pytest.mark.parametrize(
-    ("key", "has", "facts"),
+@for_each(
     [
         (GPU, PLAIN, {"migraphx": "2.15.3"}),
         (GPU, PLAIN, {"migraphx": "2.15"}),
@@ -135,7 +133,7 @@ def test_what_contradicts(
         (replace(REF, precision=("fp8",)), PLAIN, seen("fp32", "dot")),
         (replace(REF, precision=("int4w",)), PLAIN, seen("fp32", "dot")),
         (replace(GPU, fast_math=False), PLAIN, FULL | {"archs": []}),
-    ],
+    ]
 )
 def test_what_does_not(key: Key, has: Attributes, facts: dict[str, Any]) -> None:
     assert against(key, has, **facts) == {}

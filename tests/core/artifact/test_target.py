@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from harness.rows import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import dims
@@ -12,8 +13,7 @@ from mxr.artifact.target import FAMILY_OF, DynamicDim, GfxArch
 from mxr.errors import UsageError
 
 
-@pytest.mark.parametrize(
-    ("text", "arch"),
+@for_each(
     [
         ("gfx908", GfxArch("gfx908")),
         (" gfx90a:sramecc+:xnack- ", GfxArch("gfx90a", "+", "-")),
@@ -24,15 +24,14 @@ from mxr.errors import UsageError
         ("gfx11-generic", GfxArch("gfx11-generic")),
         ("gfx9-4-generic:sramecc-", GfxArch("gfx9-4-generic", "-")),
         ("gfx9-generic:xnack+", GfxArch("gfx9-generic", None, "+")),
-    ],
+    ]
 )
 def test_archs(text: str, arch: GfxArch) -> None:
     assert GfxArch.parse(text) == arch
     assert GfxArch.parse(str(arch)) == arch
 
 
-@pytest.mark.parametrize(
-    "text",
+@for_each(
     [
         *(
             "",
@@ -52,7 +51,7 @@ def test_archs(text: str, arch: GfxArch) -> None:
         *("gfx90a:xnack+:xnack-", "gfx90a::xnack+", "gfx90a:XNACK+", "gfx90a: xnack+", "generic", "gfx-generic"),
         *("gfx1100:xnack+", "gfx1030:sramecc-", "gfx900:sramecc+", "gfx11-generic:xnack-", "gfx9-generic:sramecc+"),
         *("native", "all", "gfx908,gfx90a", "../gfx908", "gfx９０８"),
-    ],
+    ]
 )
 def test_what_is_no_arch(text: str) -> None:
     with pytest.raises(UsageError) as caught:
@@ -60,13 +59,12 @@ def test_what_is_no_arch(text: str) -> None:
     assert caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("arch", "sramecc", "xnack"),
+@for_each(
     [
         *((arch, True, True) for arch in ("gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx9-4-generic")),
         *((arch, False, True) for arch in ("gfx900", "gfx90c", "gfx1010", "gfx1012", "gfx9-generic")),
         *((arch, False, False) for arch in ("gfx1030", "gfx1100", "gfx1151", "gfx1201", "gfx12-generic", "")),
-    ],
+    ]
 )
 def test_which_archs_have_which_feature(arch: str, sramecc: bool, xnack: bool) -> None:
     assert (target.capable(arch, "sramecc"), target.capable(arch, "xnack")) == (sramecc, xnack)
@@ -94,21 +92,19 @@ def test_a_dim_has_one_form(dim: int | DynamicDim) -> None:
     assert target.parse_input("x=" + target.show_dims((found,))) == ("x", (found,))
 
 
-@pytest.mark.parametrize(
-    "value",
+@for_each(
     [
         *(0, -1, 2**31, 10**30, True, False, None, 4.0, "4", [], [1], [1, 8], [1, 8, None], [1, 8, 4], {}),
         *([8, 1, []], [0, 8, []], [1, 8, [9]], [2, 8, [1]], [1, 8, [True]], [1, 8, ["4"]], [1, 8, [4], 1]),
         *([True, 8, []], ["1", 8, []], [1, 2**31, []], [1.0, 8, []], [4, 4, [5]]),
-    ],
+    ]
 )
 def test_what_is_no_dim(value: object) -> None:
     with pytest.raises(UsageError, match=r"^input\.x: "):
         target.dim_from_json(value, "input.x")
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
+@for_each(
     [
         ("x=1,3,224,224", ("x", (1, 3, 224, 224))),
         ("x=1..8@4/1/8/4,3", ("x", (DynamicDim(1, 8, (1, 4, 8)), 3))),
@@ -119,19 +115,18 @@ def test_what_is_no_dim(value: object) -> None:
         ("a=b=1", ("a=b", (1,))),
         ("x:0=2", ("x:0", (2,))),
         ("past=1,8,0,64", ("past", (1, 8, 0, 64))),
-    ],
+    ]
 )
 def test_inputs(text: str, found: tuple[str, target.Shape]) -> None:
     assert target.parse_input(text) == found
 
 
-@pytest.mark.parametrize(
-    "text",
+@for_each(
     [
         *("", "x", "=1", "x=a", "x=1,", "x=,1", "x=0", "x=-1", "x=1..", "x=..8", "x=8..1", "x=1..8@", "x=1..8@9"),
         *("x=0,3", "x=1,0..8"),
         *("x=1..8@1/", "x=1...8", "x=1@1", "x=2147483648", "x=99999999999", "x=1x3", "x=٤", "x=1 3", "x=0x10"),
-    ],
+    ]
 )
 def test_what_is_no_input(text: str) -> None:
     with pytest.raises(UsageError):
@@ -146,9 +141,7 @@ def test_precisions(text: str, words: tuple[str, ...]) -> None:
     assert target.parse_precision(text) == words
 
 
-@pytest.mark.parametrize(
-    "text", ["", "+", "fp64", "FP16", "fp16+", "+fp16", "fp16+fp16", "fp32+fp16", "fp16,int8", "fp16 + int8"]
-)
+@for_each(["", "+", "fp64", "FP16", "fp16+", "+fp16", "fp16+fp16", "fp32+fp16", "fp16,int8", "fp16 + int8"])
 def test_what_is_no_precision(text: str) -> None:
     with pytest.raises(UsageError):
         target.parse_precision(text)
@@ -168,9 +161,7 @@ def test_versions(text: str, found: tuple[str, str | None]) -> None:
     assert target.split_version(text, "rocm") == found
 
 
-@pytest.mark.parametrize(
-    "text", ["", "7", "7.", ".2", "7.2.", "v7.2", "7.2-1", "07.2", "7.02", "7,2", "7.2.1 beta", "٧.٢", "7" * 7 + ".1"]
-)
+@for_each(["", "7", "7.", ".2", "7.2.", "v7.2", "7.2-1", "07.2", "7.02", "7,2", "7.2.1 beta", "٧.٢", "7" * 7 + ".1"])
 def test_what_is_no_version(text: str) -> None:
     with pytest.raises(UsageError, match="rocm"):
         target.split_version(text, "rocm")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from harness.rows import for_each
 
 from mxr.errors import UsageError
 from mxr.util import codec
@@ -28,8 +29,7 @@ def test_every_form_of_rfc_3339_with_an_offset_is_read(text: str) -> None:
     assert codec.decode(Timestamp, text) == 1_795_552_421
 
 
-@pytest.mark.parametrize(
-    "value",
+@for_each(
     [
         1_795_552_421.0,
         None,
@@ -51,7 +51,7 @@ def test_every_form_of_rfc_3339_with_an_offset_is_read(text: str) -> None:
         "２026-11-24T20:33:41Z",
         "2026-11-24T20:33:41Z\n",
         ["2026-11-24T20:33:41Z"],
-    ],
+    ]
 )
 def test_what_is_no_time_is_refused(value: Any) -> None:
     with pytest.raises(UsageError, match=r"created_at: expected a time such as 2026-"):

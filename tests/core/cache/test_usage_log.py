@@ -50,8 +50,8 @@ def test_each_use_is_told_once(tmp_path: Path) -> None:
     for identity in (ONE, TWO, ONE):
         usage_log.log_use(at(tmp_path), identity)
     client = Listener()
-    usage_log.report_uses(at(tmp_path), client)  # type: ignore[arg-type]
-    usage_log.report_uses(at(tmp_path), client)  # type: ignore[arg-type]
+    usage_log.report_uses(at(tmp_path), client)
+    usage_log.report_uses(at(tmp_path), client)
     assert {use.id: use.count for use in client.heard} == {ONE: 2, TWO: 1}
     assert list(uses(tmp_path).parent.iterdir()) == []
 
@@ -61,26 +61,26 @@ def test_processes_note_at_once(tmp_path: Path) -> None:
         for done in [pool.submit(_note, tmp_path, 200) for _ in range(4)]:
             done.result()
     client = Listener()
-    usage_log.report_uses(at(tmp_path), client)  # type: ignore[arg-type]
+    usage_log.report_uses(at(tmp_path), client)
     assert [use.count for use in client.heard] == [800]
 
 
 def test_what_a_registry_could_not_be_told_is_told_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage_log.log_use(at(tmp_path), ONE)
-    usage_log.report_uses(at(tmp_path), Listener(away=True))  # type: ignore[arg-type]
+    usage_log.report_uses(at(tmp_path), Listener(away=True))
     client = Listener()
-    usage_log.report_uses(at(tmp_path), client)  # type: ignore[arg-type]
+    usage_log.report_uses(at(tmp_path), client)
     assert client.heard == []
     # The change time of a file cannot be set: the patience is what is shortened.
     monkeypatch.setattr(usage_log, "LATE", -1.0)
-    usage_log.report_uses(at(tmp_path), client)  # type: ignore[arg-type]
+    usage_log.report_uses(at(tmp_path), client)
     assert [use.id for use in client.heard] == [ONE]
 
 
 def test_foreign_lines_and_clocks_that_jump(tmp_path: Path) -> None:
     uses(tmp_path).write_bytes(b"\xff\xfe\n" + f"{ONE} {int(time.time()) + 9999}\nx y z\n{TWO} later\n".encode())
     client = Listener()
-    usage_log.report_uses(at(tmp_path), client)  # type: ignore[arg-type]
+    usage_log.report_uses(at(tmp_path), client)
     assert [(use.id, use.count, use.ago) for use in client.heard] == [(ONE, 1, 0.0)]
 
 
@@ -93,5 +93,5 @@ def test_notes_are_bounded(tmp_path: Path) -> None:
 def test_a_cache_that_cannot_be_written_is_no_trouble(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     usage_log.log_use(at(tmp_path / "file"), ONE)
-    usage_log.report_uses(at(tmp_path / "file"), Listener())  # type: ignore[arg-type]
+    usage_log.report_uses(at(tmp_path / "file"), Listener())
     assert (tmp_path / "file").read_bytes() == b""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from harness.rows import for_each
 
 from mxr import errors
 from mxr.client.hints import command_hint
@@ -18,8 +19,7 @@ def hint(kind: type[MxrError], **context: Any) -> str:
     return command_hint(kind("It is wrong.", hint="of the registry", context=context)) or ""
 
 
-@pytest.mark.parametrize(
-    ("kind", "context", "words"),
+@for_each(
     [
         (
             errors.NoSuchArtifactError,
@@ -40,7 +40,7 @@ def hint(kind: type[MxrError], **context: Any) -> str:
         (errors.NoWorkerError, {"needed": NEEDED}, ["mxr-worker run`", "--on-miss ask", "--allow patch"]),
         (errors.NoWorkerError, {"needed": NEEDED | {"form": "ort:B:1.22"}}, ["--python PATH-OF-THAT-INTERPRETER"]),
         (errors.NoWorkerError, {"needed": NEEDED | {"complete": False}}, ["--num-cu and --chiplets"]),
-    ],
+    ]
 )
 def test_the_commands_that_help(kind: type[MxrError], context: dict[str, Any], words: list[str]) -> None:
     found = hint(kind, **context)

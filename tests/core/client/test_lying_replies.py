@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from harness.rows import for_each
 
 from mxr.artifact.manifest import Blob
 from mxr.client import registry as registry_module
@@ -177,8 +178,7 @@ def test_garbage_is_no_bug_of_mxr(body: bytes, call: Any) -> None:
     assert caught.value.exit == 69 and url in caught.value.message and "bug" not in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    "head",
+@for_each(
     [
         b"SSH-2.0-OpenSSH_9.2\r\n",
         b"HTTP/9.9 200 OK\r\n\r\n",
@@ -189,7 +189,7 @@ def test_garbage_is_no_bug_of_mxr(body: bytes, call: Any) -> None:
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
         b"HTTP/1.1 999 Odd\r\nretry-after: never\r\n\r\n<html>",
         b"\0\xff\r\n\r\n",
-    ],
+    ]
 )
 def test_what_is_no_http_is_no_bug_of_mxr(head: bytes) -> None:
     with lying(head, endless=False) as (liar, client), pytest.raises(UnreachableError) as caught:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.rows import for_each
 
 from mxr.configuration.printing import reference_table, sample_file, toml_value, values_document, values_lines
 from mxr.configuration.reading import HiddenValueError, ServiceValues, assignments, line_of, read_service
@@ -101,8 +102,7 @@ def test_options_override_variables_and_these_the_file(config: Any) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("variable", "text", "value"),
+@for_each(
     [
         ("MXR_KITCHEN_GAS", "on", True),
         ("MXR_KITCHEN_GAS", "False", False),
@@ -114,7 +114,7 @@ def test_options_override_variables_and_these_the_file(config: Any) -> None:
         ("MXR_KITCHEN_FOLDER", "/r", Path("/r")),
         ("MXR_DOOR_URL", "http://x/", "http://x"),
         ("MXR_KITCHEN_OVENS", "", 2),
-    ],
+    ]
 )
 def test_texts_of_variables(variable: str, text: str, value: object) -> None:
     values = read(environ={variable: text})

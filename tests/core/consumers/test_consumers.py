@@ -6,16 +6,17 @@ import re
 from dataclasses import replace
 
 import pytest
+from harness.rows import for_each
 from paths import ROOT
 from strategies import GPU
 
 from mxr import consumers
+from mxr.artifact.key import Key
 from mxr.artifact.target import DynamicDim
 from mxr.errors import UsageError
 
 
-@pytest.mark.parametrize(
-    ("name", "offload_copy", "fast_math"),
+@for_each(
     [
         ("python", True, True),
         ("amdinfer", True, True),
@@ -25,7 +26,7 @@ from mxr.errors import UsageError
         ("driver", False, True),
         ("ort", False, False),
         ("epcontext", False, False),
-    ],
+    ]
 )
 def test_flags(name: str, offload_copy: bool, fast_math: bool) -> None:
     found = consumers.find_consumer(name)
@@ -83,7 +84,7 @@ def test_the_file_name_for_amdinfer_has_the_batch(inputs: tuple[tuple[str, tuple
     ],
     ids=["two batches", "an open batch", "scalars", "no inputs", "without offload_copy"],
 )
-def test_what_amdinfer_cannot_use(key: consumers.consumer.Key) -> None:
+def test_what_amdinfer_cannot_use(key: Key) -> None:
     with pytest.raises(UsageError, match="amdinfer needs") as caught:
         AMDINFER.check("m", key)
     assert caught.value.hint

@@ -13,6 +13,7 @@ import onnx.checker
 import pytest
 import tomllib
 from google.protobuf import text_format
+from harness.rows import for_each
 from strategies import GPU
 
 from mxr import consumers
@@ -172,7 +173,7 @@ REFUSED: list[tuple[str, Key, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "key", "said", "hint"), REFUSED)
+@for_each(REFUSED)
 def test_keys_that_a_consumer_cannot_use_are_refused_early(name: str, key: Key, said: str, hint: str) -> None:
     with pytest.raises(UsageError, match=said) as caught:
         consumers.find_consumer(name).check("m", key)
@@ -333,8 +334,7 @@ def test_uris_that_are_refused(uri: str, said: str) -> None:
     assert caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("uri", "word"),
+@for_each(
     [
         ("mxr://--locked", "path"),
         ("mxr://%2D%2Dlocked=/etc/passwd", "path"),
@@ -351,7 +351,7 @@ def test_uris_that_are_refused(uri: str, said: str) -> None:
         (f"mxr://{MODEL}?on-miss=local", "wait"),
         (f"mxr://{MODEL}?on-miss=path", "wait"),
         (f"mxr://{MODEL}?on-miss=", "wait"),
-    ],
+    ]
 )
 def test_a_uri_sets_no_more_than_the_operator_allows(uri: str, word: str) -> None:
     with pytest.raises(NotAllowedError) as caught:
@@ -359,7 +359,7 @@ def test_a_uri_sets_no_more_than_the_operator_allows(uri: str, word: str) -> Non
     assert caught.value.exit == 7 and f"MXR_KSERVE_ALLOW={word}" in caught.value.hint
 
 
-@pytest.mark.parametrize("name", ["registry", "token", "cache-dir", "locked", "o", "output", "-o", "plaintext", "json"])
+@for_each(["registry", "token", "cache-dir", "locked", "o", "output", "-o", "plaintext", "json"])
 def test_a_uri_sets_no_setting(name: str) -> None:
     """Nor does it if the operator allows everything."""
     with pytest.raises(UsageError, match="not a valid parameter"):

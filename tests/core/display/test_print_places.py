@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from harness.rows import for_each
 from paths import ROOT
 
 FOLDERS = ("core", "registry", "compiler_workers", "cli", "migrations", "examples")
@@ -73,8 +74,7 @@ def test_no_other_module_prints(folder: str) -> None:
         assert not allowed or found, f"{name} needs no exception any more"
 
 
-@pytest.mark.parametrize(
-    "source",
+@for_each(
     [
         "print(1)",
         "import click\nclick.echo(name)",
@@ -84,7 +84,7 @@ def test_no_other_module_prints(folder: str) -> None:
         "import os\nos.write(2, b'x')",
         "import traceback\ntraceback.print_exc()",
         "import logging\nlogging.basicConfig()",
-    ],
+    ]
 )
 def test_the_rule_sees_every_way_to_print(source: str) -> None:
     assert set(prints(source))

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import cmarkgfm
 import pytest
 from harness.harmless import is_harmless
+from harness.rows import for_each
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -113,7 +114,7 @@ def test_a_markdown_cell_is_text(text: str) -> None:
 INVISIBLE = ["\u3164", "\u115f", "\u034f", "\ufe0f", "\u2800", "\U000e0101"]
 
 
-@pytest.mark.parametrize("letter", INVISIBLE)
+@for_each(INVISIBLE)
 def test_what_nobody_sees_is_escaped(letter: str) -> None:
     escaped = letter.encode("unicode_escape").decode()
     assert printable(f"a{letter}b") == f"a{escaped}b"
@@ -149,8 +150,7 @@ def test_a_log_record_is_one_line(text: str) -> None:
     assert first == lines[0] and trace and all(line.startswith("    ") and is_harmless(line) for line in trace)
 
 
-@pytest.mark.parametrize(
-    "text",
+@for_each(
     [
         "Cannot reach http://me:hunter2@host:8765/v1.",
         "Cannot reach http://hunter2@host.",
@@ -163,7 +163,7 @@ def test_a_log_record_is_one_line(text: str) -> None:
         "{'authorization': 'Bearer hunter2hunter2'}",
         "Proxy http://hunter2:x@proxy:3128 refused",
         "mxr_ab12_" + "hunter2" * 6,
-    ],
+    ]
 )
 def test_secrets_are_left_out(text: str) -> None:
     """In what is printed, and in errors, whose JSON form is not changed by printing."""
@@ -193,4 +193,4 @@ def test_an_encoding_without_a_letter(monkeypatch: pytest.MonkeyPatch, tmp_path:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", stream)
     streams.write_line("naïve")
-    assert stream.buffer.getvalue() == b"na\\xefve\n"  # type: ignore[attr-defined]
+    assert stream.buffer.getvalue() == b"na\\xefve\n"

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from harness.rows import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,8 +64,7 @@ def test_a_handwritten_record_can_be_incomplete() -> None:
     assert host == Host((HostTarget("gfx908"),), HostToolchain("7.2", "2.15"))
 
 
-@pytest.mark.parametrize(
-    ("document", "path"),
+@for_each(
     [
         ([], "the document"),
         ({"target": []}, "target"),
@@ -91,7 +91,7 @@ def test_a_handwritten_record_can_be_incomplete() -> None:
         ({"toolchain": {"dtk": "1"}}, "toolchain.dtk"),
         ({"found_by": {"arch": 1}}, "found_by.arch"),
         ({"notes": [1]}, "notes[0]"),
-    ],
+    ]
 )
 def test_an_error_names_the_path_of_the_invalid_field(document: object, path: str) -> None:
     with pytest.raises(DamagedError) as problem:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from harness.rows import for_each
 
 from mxr.host_facts import kfd
 
 
-@pytest.mark.parametrize(
-    ("units", "arch", "counted"),
+@for_each(
     [
         (120, "gfx908", 120),
         (38, "gfx942", 38),
@@ -22,14 +21,13 @@ from mxr.host_facts import kfd
         (2**60, "gfx908", None),
         (None, "gfx908", None),
         (64, "gfx1250", None),
-    ],
+    ]
 )
 def test_counts_of_compute_units(units: int | None, arch: str, counted: int | None) -> None:
     assert kfd.migraphx_cus(units, arch) == counted
 
 
-@pytest.mark.parametrize(
-    ("archs", "asked", "noretry", "on"),
+@for_each(
     [
         (["gfx90a"], None, "-1", False),
         (["gfx90a"], "1", "-1", True),
@@ -47,7 +45,7 @@ def test_counts_of_compute_units(units: int | None, arch: str, counted: int | No
         (["gfx90a"], "yes", "0", False),
         (["gfx1010"], "1", "0", False),
         ([], "1", "0", False),
-    ],
+    ]
 )
 def test_xnack_is_one_mode_for_all_gpus_of_a_process(
     archs: list[str], asked: str | None, noretry: str | None, on: bool
@@ -55,8 +53,7 @@ def test_xnack_is_one_mode_for_all_gpus_of_a_process(
     assert kfd.xnack_mode(archs, asked, noretry) is on
 
 
-@pytest.mark.parametrize(
-    ("environ", "found"),
+@for_each(
     [
         ({}, (None, None)),
         ({"HSA_OVERRIDE_GFX_VERSION": "11.0.0"}, ("gfx1100", "HSA_OVERRIDE_GFX_VERSION")),
@@ -71,7 +68,7 @@ def test_xnack_is_one_mode_for_all_gpus_of_a_process(
         ({"HSA_OVERRIDE_GFX_VERSION": "11.0"}, (None, "HSA_OVERRIDE_GFX_VERSION")),
         ({"HSA_OVERRIDE_GFX_VERSION": "11.0.0x"}, (None, "HSA_OVERRIDE_GFX_VERSION")),
         ({"HSA_OVERRIDE_GFX_VERSION": "11.0.99"}, (None, "HSA_OVERRIDE_GFX_VERSION")),
-    ],
+    ]
 )
 def test_the_override(environ: dict[str, str], found: tuple[str | None, str | None]) -> None:
     assert kfd.overridden(environ, 1) == found

@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-import pytest
+from harness.rows import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,8 +14,7 @@ from mxr.host_facts.kfd import NODES, decode_gfx_target_version, read_nodes
 from mxr.host_facts.root import Root, properties
 
 
-@pytest.mark.parametrize(
-    ("version", "arch"),
+@for_each(
     [
         (90000, "gfx900"),
         (90006, "gfx906"),
@@ -35,7 +34,7 @@ from mxr.host_facts.root import Root, properties
         (91600, None),
         (90016, None),
         (2**64 - 1, None),
-    ],
+    ]
 )
 def test_target_versions(version: int, arch: str | None) -> None:
     assert decode_gfx_target_version(version) == arch

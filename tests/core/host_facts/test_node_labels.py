@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-import pytest
+from harness.rows import for_each
 
 from mxr.host_facts import HostTarget
 from mxr_cli.commands.host import node_labels
@@ -40,7 +40,7 @@ def test_what_differs_is_left_out_and_named() -> None:
     assert differing == ("mxr.dev/gfx", "mxr.dev/num-cu", "mxr.dev/partition")
 
 
-@pytest.mark.parametrize("arch", ["gfx942:sramecc+:xnack-", "gfx 9", "-gfx", "gfx\n", "g" * 64, "", "gfx942/x", "gfxé"])
+@for_each(["gfx942:sramecc+:xnack-", "gfx 9", "-gfx", "gfx\n", "g" * 64, "", "gfx942/x", "gfxé"])
 def test_what_kubernetes_does_not_take_is_no_label(arch: str) -> None:
     labels, _ = node_labels([HostTarget(arch)])
     assert "mxr.dev/gfx" not in labels

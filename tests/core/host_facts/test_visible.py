@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from harness.rows import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,8 +11,7 @@ from mxr.host_facts.gpus import hip_visible, rocr_visible, visible
 UUIDS = ["c34f000000000001", "c34f000000000002", "18446744073709ab", None]
 
 
-@pytest.mark.parametrize(
-    ("text", "order"),
+@for_each(
     [
         ("0", [0]),
         ("2,0", [2, 0]),
@@ -33,14 +32,13 @@ UUIDS = ["c34f000000000001", "c34f000000000002", "18446744073709ab", None]
         ("GPU-0000000000000000", []),
         ("0,,1", [0]),
         ("0,1,2,3,0", [0, 1, 2, 3]),
-    ],
+    ]
 )
 def test_rocr(text: str, order: list[int]) -> None:
     assert rocr_visible(text, UUIDS) == order
 
 
-@pytest.mark.parametrize(
-    ("text", "order"),
+@for_each(
     [
         ("1,0", [1, 0]),
         ("1,1,0", [1, 0]),
@@ -52,7 +50,7 @@ def test_rocr(text: str, order: list[int]) -> None:
         ("GPU-c34f", [0]),
         ("GPU-ffff", []),
         ("9", []),
-    ],
+    ]
 )
 def test_hip(text: str, order: list[int]) -> None:
     assert hip_visible(text, UUIDS) == order

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from harness.rows import for_each
 
 from mxr import consumers
 from mxr.errors import UsageError
@@ -16,7 +17,7 @@ from mxr.install.placement import Destination
 ASKED = cast("Any", SimpleNamespace(model=SimpleNamespace(path=None, stem="resnet50")))
 
 
-@pytest.mark.parametrize("name", consumers.CONSUMERS)
+@for_each(consumers.CONSUMERS)
 def test_each_consumer_has_an_installer(name: str) -> None:
     installer = installer_for(consumers.find_consumer(name))
     assert isinstance(installer, Installer)

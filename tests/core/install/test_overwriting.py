@@ -339,7 +339,7 @@ def test_files_that_appear_or_change_while_a_layout_is_written_stay(
             # Triton gets a new version in a folder of its own.
             refused = nullcontext() if name == "triton" else pytest.raises(WouldOverwriteError, match="changed while")
             with (
-                meanwhile(monkeypatch, lambda stranger=stranger: disk.write_whole(stranger, b"precious")),  # type: ignore[misc]
+                meanwhile(monkeypatch, lambda stranger=stranger: disk.write_whole(stranger, b"precious")),
                 refused,
             ):
                 place(consumer, cache, delivery(folder, newer, b"newer"), b"newer", force=force)
@@ -447,6 +447,6 @@ def test_documents_replace_only_documents_of_their_kind(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     for name in ("m.onnx", "link.lock", "folder", "pipe"):
-        kept(tmp_path / name, lambda name=name: save_lock(LockFile(()), tmp_path / name))  # type: ignore[misc]
-        kept(tmp_path / name, lambda name=name: disk.refuse_other(tmp_path / name, "a bundle", _is_bundle))  # type: ignore[misc]
+        kept(tmp_path / name, lambda name=name: save_lock(LockFile(()), tmp_path / name))
+        kept(tmp_path / name, lambda name=name: disk.refuse_other(tmp_path / name, "a bundle", _is_bundle))
     assert (tmp_path / "m.onnx").read_bytes() == ONNX

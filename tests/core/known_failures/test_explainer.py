@@ -12,6 +12,7 @@ import re
 import time
 
 import pytest
+from harness.rows import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -361,7 +362,7 @@ ORDINARY = [
 ]
 
 
-@pytest.mark.parametrize(("name", "line"), SAMPLES)
+@for_each(SAMPLES)
 def test_each_known_text_is_recognised(name: str, line: str) -> None:
     found = find_failures(line)
     assert [hit.failure.name for hit in found][:1] == [name]
@@ -373,7 +374,7 @@ def test_every_row_has_a_sample() -> None:
     assert {name for name, _ in SAMPLES} == {failure.name for failure in FAILURES}
 
 
-@pytest.mark.parametrize("wrapping", WRAPPINGS)
+@for_each(WRAPPINGS)
 def test_prefixes_colours_and_case_do_not_matter(wrapping: str) -> None:
     for name, line in SAMPLES:
         found = find_failures("started\n" + wrapping.format(line) + "\nended")
@@ -396,7 +397,7 @@ def test_a_message_broken_over_lines_is_read() -> None:
     assert (hit.line, hit.failure.name.startswith("file-version")) == (2, True)
 
 
-@pytest.mark.parametrize("text", ORDINARY)
+@for_each(ORDINARY)
 def test_ordinary_logs_contain_no_known_failure(text: str) -> None:
     assert find_failures(text) == []
 
@@ -535,7 +536,7 @@ HOSTILE_UNITS = {
 }
 
 
-@pytest.mark.parametrize("unit", HOSTILE_UNITS.values(), ids=HOSTILE_UNITS)
+@for_each(HOSTILE_UNITS.values())
 def test_hostile_text_takes_linear_time(unit: str) -> None:
     text = "\x1b[" + unit * (SIZE // len(unit))
     started = time.process_time()
@@ -560,8 +561,8 @@ def test_any_mixture_is_ordered_and_marked(lines: list[str], junk: bytes) -> Non
         assert hit.consequence_of is None or hit.consequence_of in names[: names.index(hit.failure.name)]
 
 
-@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.name)
-def test_each_row_follows_the_rules_of_the_table(failure) -> None:  # type: ignore[no-untyped-def]
+@for_each(FAILURES)
+def test_each_row_follows_the_rules_of_the_table(failure) -> None:
     pattern = re.compile(failure.pattern, re.IGNORECASE | re.ASCII)
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", failure.name)
     assert set(failure.covers) <= {other.name for other in FAILURES} - {failure.name}

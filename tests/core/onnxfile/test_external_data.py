@@ -90,7 +90,7 @@ def with_entries(*entries: tuple[str, str], flag: int | None = None, raw: bool =
     for key, value in entries:
         made.external_data.add(key=key, value=value)
     if flag is not None:
-        made.data_location = flag  # type: ignore[assignment]
+        made.data_location = flag
     if raw:
         made.raw_data = b"\0\0\x80\x3f"
     return made

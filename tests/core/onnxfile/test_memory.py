@@ -29,7 +29,7 @@ def repeated(part: bytes) -> bytes:
 
 
 def numbered(make: object, count: int) -> bytes:
-    return b"".join(make(b"%06d" % number) for number in range(count))  # type: ignore[operator]
+    return b"".join(make(b"%06d" % number) for number in range(count))
 
 
 def locations(count: int) -> bytes:

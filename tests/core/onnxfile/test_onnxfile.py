@@ -12,6 +12,7 @@ from typing import Any
 import onnx
 import pytest
 from harness.onnx_files import read, saved
+from harness.rows import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import external_data_helper, helper
@@ -502,8 +503,7 @@ def model_of(**inputs: Any) -> OnnxModel:
 RANGE = (1, 8, (1, 4, 8))
 
 
-@pytest.mark.parametrize(
-    ("model", "batch", "given_dims", "expected"),
+@for_each(
     [
         (model_of(x=(1, 3)), None, {}, {"x": (1, 3)}),
         (model_of(x=("N", 3)), 4, {}, {"x": (4, 3)}),
@@ -522,14 +522,13 @@ RANGE = (1, 8, (1, 4, 8))
         (model_of(a=("A", 1), b=("B", 1)), 4, {"a": (2, 1)}, {"a": (2, 1), "b": (4, 1)}),
         (model_of(a=(None, 1), b=(None, 1)), 4, {"a": (2, 1)}, {"a": (2, 1), "b": (4, 1)}),
         (model_of(), None, {}, {}),
-    ],
+    ]
 )
 def test_binds(model: OnnxModel, batch: int | None, given_dims: Any, expected: Any) -> None:
     assert bind_inputs(model, batch=batch, inputs=given_dims) == expected
 
 
-@pytest.mark.parametrize(
-    ("model", "batch", "given_dims", "fragment"),
+@for_each(
     [
         (model_of(x=("N", 3)), None, {}, "--input x=1,3"),
         (model_of(x=("N", 3)), None, {}, "--batch"),
@@ -556,7 +555,7 @@ def test_binds(model: OnnxModel, batch: int | None, given_dims: Any, expected: A
         (model_of(x=("N", 3)), None, {"x": ((1, 2, (3,)), 3)}, "number from 1"),
         (model_of(x=("N", 3)), 0, {}, "batch size 0"),
         (model_of(x=("N", 3)), -1, {}, "batch size -1"),
-    ],
+    ]
 )
 def test_rejects_dims_that_do_not_match(model: OnnxModel, batch: int | None, given_dims: Any, fragment: str) -> None:
     with pytest.raises(UsageError) as caught:

@@ -9,6 +9,7 @@ from typing import Any
 
 import onnx
 import pytest
+from harness.rows import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import external_data_helper, helper
@@ -101,7 +102,7 @@ CHANGES: dict[str, Callable[[onnx.ModelProto], Any]] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+@for_each(CHANGES.values())
 def test_another_structure_changes_the_digest(change: Callable[[onnx.ModelProto], Any]) -> None:
     plain = model([1.0, 2, 3, 4], [0.0] * 4)
     made = copy.deepcopy(plain)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.rows import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import GPU, constraints, keys
@@ -152,8 +153,7 @@ def broken(change: Any) -> str:
     return json.dumps(document)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
+@for_each(
     [
         (lambda d: d.update(version=2), "version"),
         (lambda d: d.update(more=1), "version and entries"),
@@ -173,7 +173,7 @@ def broken(change: Any) -> str:
         (lambda d: d["entries"][1].update(model="sha256:" + "0" * 64), r"entries\[1\].*the model of the key"),
         (lambda d: d["entries"].append({**d["entries"][0], "id": "c" * 64}), "two artifacts"),
         (lambda d: d["entries"].append([]), r"entries\[2\]: the document: expected an object"),
-    ],
+    ]
 )
 def test_a_lock_is_read_strictly_and_the_error_names_the_entry(change: Any, said: str) -> None:
     with pytest.raises(DamagedError, match=said) as caught:
@@ -189,7 +189,7 @@ def test_a_missing_lock_file_has_a_hint_how_to_write_one(tmp_path: Path) -> None
         assert "mxr lock" in caught.value.hint
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "NaN", '{"version":1,"version":1}', "\0", "[" * 100_000])
+@for_each(["", "{", "[]", "null", "NaN", '{"version":1,"version":1}', "\0", "[" * 100_000])
 def test_a_file_that_is_not_a_lock_is_refused(text: str) -> None:
     with pytest.raises(DamagedError):
         parse_lock(text)

@@ -19,8 +19,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import program_maker as make
-from mutations import bombs, mutate
+from core.program import program_maker as make
+from core.program.mutations import bombs, mutate
 
 from mxr.errors import DamagedError
 from mxr.program import BytesSource, cut_points, describe, read_header

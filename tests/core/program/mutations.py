@@ -9,7 +9,7 @@ import functools
 import random
 from collections.abc import Sequence
 
-import program_maker as make
+from core.program import program_maker as make
 
 SIGNIFICANT = [
     *(b"\x90", b"\x80", b"\xc0", b"\xc1", b"\x93\xc4\x00", b"\x91\xc4\x00", b"\xc4\x00", b"\xca\x00\x00\x00\x00"),

@@ -54,7 +54,7 @@ def _add(name: str, nodes, inputs, outputs=(("y", FLOAT),), weights=(), *, liste
     def model() -> onnx.ModelProto:
         ins = [_value(*each) for each in inputs]
         ins += [_value(each.name, each.data_type, list(each.dims)) for each in weights if each.name in listed]
-        ends = [_value(*each) if len(each) > 2 else _value(*each, None) for each in outputs]
+        ends = [_value(*each, *([None] * (3 - len(each)))) for each in outputs]
         graph = helper.make_graph(list(nodes), name, ins, ends, list(weights))
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 

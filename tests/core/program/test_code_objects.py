@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import zlib
 
-import program_maker as make
 import pytest
 import zstandard
+from core.program import program_maker as make
+from harness.rows import for_each
 
 from mxr.artifact.target import GfxArch
 from mxr.program.code_objects import MAX_INFLATED_BYTES, MIN_INFLATED_BYTES, read_code_object
@@ -44,14 +45,14 @@ def test_the_table_names_every_code_object():
     assert {path.name for path in (make.DATA / "hsaco").iterdir() if path.suffix != ".cl"} == REAL.keys()
 
 
-@pytest.mark.parametrize("name", REAL)
+@for_each(REAL)
 def test_real_code_object(name):
     expected, version, confirmed = REAL[name]
     found = read(make.hsaco(name))
     assert (archs(found), found.version, found.confirmed, found.problem) == (expected, version, confirmed, None)
 
 
-@pytest.mark.parametrize("name", REAL)
+@for_each(REAL)
 def test_a_truncated_code_object_raises_no_error(name):
     data = make.hsaco(name)
     for size in range(0, len(data), 37):
@@ -59,8 +60,7 @@ def test_a_truncated_code_object_raises_no_error(name):
         assert set(archs(found)) <= set(REAL[name][0])
 
 
-@pytest.mark.parametrize(
-    ("flags", "abi", "expected"),
+@for_each(
     [
         (0x530, 3, "gfx908"),
         (0xE30, 3, "gfx908:sramecc+:xnack-"),
@@ -73,7 +73,7 @@ def test_a_truncated_code_object_raises_no_error(name):
         (0x036, 1, "gfx1030"),
         (0x12C, 1, "gfx900:xnack+"),
         (0xE4F, 4, "gfx950:sramecc+:xnack-"),
-    ],
+    ]
 )
 def test_flags(flags, abi, expected):
     found = read(make.elf(flags, abi=abi))

@@ -6,8 +6,9 @@ import os
 import struct
 import sys
 
-import program_maker as make
 import pytest
+from core.program import program_maker as make
+from harness.rows import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -132,8 +133,7 @@ def test_an_empty_array_represents_an_empty_map():
         Walker(BytesSource(b"\x81\xa1a\x01")).array_size()
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
+@for_each(
     [
         (b"\xc1", "A MessagePack type"),
         (b"\xd4\x01\x02", "A MessagePack type"),
@@ -145,7 +145,7 @@ def test_an_empty_array_represents_an_empty_map():
         (b"\xd9\x20abc", "ends inside a (binary or )?string"),
         (b"\xcf\0\0", "ends inside a number"),
         (b"", "ends before a value"),
-    ],
+    ]
 )
 def test_invalid_bytes(data, message):
     for read in (tree, skipped):

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from itertools import pairwise
 
-import program_maker as make
 import pytest
+from core.program import program_maker as make
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-from program_maker import DATA
+from core.program.program_maker import DATA
+from harness.rows import for_each
 
 from mxr.program import Certainty, describe_file
 
@@ -53,7 +53,7 @@ def test_the_tables_name_every_file():
     assert names == REAL.keys() | SPLICED.keys()
 
 
-@pytest.mark.parametrize("name", REAL)
+@for_each(REAL)
 def test_real_program(name):
     first, inputs, outputs, precision, weights = REAL[name]
     path = DATA / "mxr_real" / f"{name}.mxr"
@@ -89,7 +89,7 @@ def test_real_program(name):
     assert found["sure"]["precisions"]["how"] == (Certainty.STRONG if precision == "int8" else Certainty.CERTAIN)
 
 
-@pytest.mark.parametrize("name", SPLICED)
+@for_each(SPLICED)
 def test_spliced_program(name):
     version, archs, code_bytes = SPLICED[name]
     batch, kind, width = (1, "bf16", 2) if name == "v7_bf16_b1" else (4, "float", 4)

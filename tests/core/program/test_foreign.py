@@ -9,8 +9,9 @@ import pickle
 import tarfile
 import zipfile
 
-import program_maker as make
 import pytest
+from core.program import program_maker as make
+from harness.rows import for_each
 
 from mxr.errors import DamagedError
 from mxr.program import BytesSource, describe, read_header
@@ -49,7 +50,7 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("what", FILES)
+@for_each(FILES)
 def test_foreign_file(what):
     for read in (describe, read_header):
         with pytest.raises(DamagedError, match=what) as caught:

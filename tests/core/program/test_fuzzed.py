@@ -8,11 +8,11 @@ import random
 import tracemalloc
 from dataclasses import replace
 
-import program_maker as make
-import pytest
+from core.program import program_maker as make
+from core.program.mutations import bombs, mutate
+from harness.rows import for_each
 from hypothesis import given
 from hypothesis import strategies as st
-from mutations import bombs, mutate
 from strategies import GPU
 
 from mxr.artifact import program_evidence
@@ -56,7 +56,7 @@ def check_evidence(facts: dict) -> None:
     assert len(program_evidence.archs_of(facts)) <= len(facts["archs"])
 
 
-@pytest.mark.parametrize("seed", range(200 if SOAK else 10))
+@for_each(range(200 if SOAK else 10))
 def test_mutations(seed):
     chance = random.Random(seed)
     for _ in range(10):
@@ -135,7 +135,7 @@ def test_programs_of_unusual_parts(header, nodes, trailer):
     survive(make.pack(top) + trailer)
 
 
-@pytest.mark.parametrize("name", bombs(0))
+@for_each(bombs(0))
 def test_bombs_cost_little_memory(name):
     """With small bombs. `fuzz.py` reads bombs of 5 MB, for which the limits are 2 s and 256 MiB."""
     data = bombs(60_000)[name]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
-import program_maker as make
 import pytest
+from core.program import program_maker as make
+from harness.rows import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,8 +83,7 @@ def test_a_too_large_program_is_rejected_before_it_is_read():
     assert "MessagePack" in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    "text",
+@for_each(
     [
         b'{"a":' * 100_000,
         b'{"a": [' + b"[]," * 2_000_000 + b"1]}",
@@ -93,7 +94,7 @@ def test_a_too_large_program_is_rejected_before_it_is_read():
         b'{"version": 7, "targets": [], "modules": {"main": {"nodes": [1]}}}',
         b'{"version": 7, "targets": [], "modules": []}',
         b'{"data": [' + b"1,  " * 70 + b"}",
-    ],
+    ]
 )
 def test_wrong_json(text):
     with pytest.raises(DamagedError) as caught:
@@ -107,7 +108,8 @@ def test_arrays_of_bytes_and_of_other_numbers(numbers, comma):
     tree, blobs = json_form.load_json_program(BytesSource(text.encode()))
     assert tree["lens"] == [1]
     if max(numbers) < 256:
-        (span,) = tree["data"].spans
+        data: Any = tree["data"]
+        (span,) = data.spans
         assert blobs.read_at(*span) == bytes(numbers)
     else:
         assert tree["data"] == numbers

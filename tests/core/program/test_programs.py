@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import program_maker as make
 import pytest
+from core.program import program_maker as make
+from harness.rows import for_each
 
 from mxr.artifact.target import DynamicDim
 from mxr.errors import DamagedError, UsageError
@@ -295,8 +296,7 @@ def test_the_header_is_read_without_the_rest():
     assert (header.file_version, header.migraphx, header.compiled) == (7, "2.15.0", True)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
+@for_each(
     [
         ({"version": "7"}, "'version' is missing or not an integer"),
         ({"version": True}, "'version' is missing or not an integer"),
@@ -310,7 +310,7 @@ def test_the_header_is_read_without_the_rest():
         ({"modules": {"main": {"nodes": [{"name": "x"}]}}}, "has no name or no output"),
         ({"modules": {"main": {"nodes": [make.node("@1", "@param", {})]}}}, "has no shape"),
         ({"modules": {"main": {"nodes": {"a": 1}}}}, "Expected an array"),
-    ],
+    ]
 )
 def test_invalid_programs(change, message):
     data = make.pack(make.fields([ends()]) | change)

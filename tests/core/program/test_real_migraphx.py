@@ -14,10 +14,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import library
-import odd_graphs
 import pytest
 from compiler_workers.graphs import GRAPHS
+from core.program import library, odd_graphs
 
 from mxr.artifact import model_evidence, program_evidence
 from mxr.artifact.attributes import Attributes
@@ -86,7 +85,7 @@ def save(real: library.Library, name: str, folder: Path, **order: Any) -> tuple[
 def test_the_reader_agrees_with_the_library(real: library.Library, tmp_path: Path, name: str, variant: str) -> None:
     order = VARIANTS[variant]
     path, expected = save(real, name, tmp_path, **order)
-    found = describe_file(path).to_json()
+    found: Any = describe_file(path).to_json()
     agree(found, expected, order)
     if expected["compiled"] and (name, variant) not in NOTHING_TO_REDUCE:
         key = label_is_true(found, expected, order.get("precision", ()))
@@ -189,9 +188,9 @@ def test_dims_given_by_name(real: library.Library, tmp_path: Path) -> None:
 
 
 def test_dims_given_for_each_input(real: library.Library, tmp_path: Path) -> None:
-    given = {"map_input_dims": {"x": [2, 8], "z": [3, 2]}}
+    given: dict[str, Any] = {"map_input_dims": {"x": [2, 8], "z": [3, 2]}}
     path, expected = save(real, "other_batch_for_each", tmp_path, parse=given)
-    found = describe_file(path).to_json()
+    found: Any = describe_file(path).to_json()
     assert found["inputs"] == expected["inputs"]
     assert {name: row["dims"] for name, row in found["inputs"].items()} == given["map_input_dims"]
 

@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
+from harness.rows import for_each
 from strategies import GPU, MODEL, OTHER_MODEL
 
 from mxr.artifact import limits
@@ -99,8 +100,7 @@ def test_every_needed_field_is_missed(value: object) -> None:
             codec.decode(type(value), {field: each for field, each in document.items() if field != name})
 
 
-@pytest.mark.parametrize(
-    ("name", "change"),
+@for_each(
     [
         ("key", {"surprise": 1}),
         ("key", {"v": 1}),
@@ -121,7 +121,7 @@ def test_every_needed_field_is_missed(value: object) -> None:
         ("provenance", {"a": float("nan")}),
         ("provenance", {"a": "\ud800"}),
         ("provenance", {"a": "x" * limits.MAX_PROVENANCE_BYTES}),
-    ],
+    ]
 )
 def test_publishing_refuses(name: str, change: dict[str, Any]) -> None:
     document = artifact_protocol.message_document(PUBLISH)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from harness.rows import for_each
 
 from mxr.artifact.attributes import Constraints, Request
 from mxr.artifact.key import Key
@@ -70,8 +71,7 @@ def test_across_only_where_it_is_allowed_and_can_be_done() -> None:
     assert able(can, request(**ALLOWED, tuning="cross")) == CompileMethod(1, cross=True)
 
 
-@pytest.mark.parametrize(
-    ("can", "asked"),
+@for_each(
     [
         (WorkerCapabilities((MI100,), TOOLS), request(**ALLOWED)),
         (WorkerCapabilities((REF,), TOOLS, cross=True), request(**ALLOWED)),
@@ -85,8 +85,7 @@ def test_across_only_where_it_is_allowed_and_can_be_done() -> None:
         (WorkerCapabilities((MI100,), HostToolchain("7.1.0", "2.15.0"), cross=True), request(**ALLOWED)),
         (WorkerCapabilities((MI100,), HostToolchain("7.2.1", "2.16.0"), cross=True), request(**ALLOWED)),
         (WorkerCapabilities((MI100,), HostToolchain(None, "2.15.0"), cross=True), request(**ALLOWED)),
-    ],
-    ids=repr,
+    ]
 )
 def test_never_across_otherwise(can: WorkerCapabilities, asked: Request) -> None:
     assert able(can, asked) is None

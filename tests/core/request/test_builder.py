@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.rows import for_each
 from strategies import MODEL
 
 from mxr.artifact.attributes import Constraints
@@ -47,8 +48,7 @@ def test_what_is_said_and_is_the_host_takes_the_rest(said: dict[str, Any]) -> No
     assert asked(**said).request == asked().request
 
 
-@pytest.mark.parametrize(
-    ("said", "change"),
+@for_each(
     [
         ({"arch": "gfx90a:xnack+"}, {"xnack": "+"}),
         ({"arch": "gfx90a:sramecc-"}, {"sramecc": "-"}),
@@ -61,8 +61,7 @@ def test_what_is_said_and_is_the_host_takes_the_rest(said: dict[str, Any]) -> No
         ({"tuning": "exhaustive"}, {"tuning": "exhaustive"}),
         ({"exact": True}, {"exact": True}),
         ({"allow": ("cu", "patch")}, {"allow": ("cu", "patch")}),
-    ],
-    ids=repr,
+    ]
 )
 def test_what_is_said_wins_for_itself_only(said: dict[str, Any], change: dict[str, Any]) -> None:
     found = asked(**said).request
@@ -208,8 +207,7 @@ def test_an_unknown_toolchain_lists_what_the_registry_has() -> None:
     assert "mxr host" in caught.value.hint and "ROCm" not in caught.value.message
 
 
-@pytest.mark.parametrize(
-    ("said", "flags"),
+@for_each(
     [
         ({}, (True, True)),
         ({"consumer": "python"}, (True, True)),
@@ -219,8 +217,7 @@ def test_an_unknown_toolchain_lists_what_the_registry_has() -> None:
         ({"consumer": "ort", "offload_copy": True}, (True, False)),
         ({"consumer": "python", "fast_math": False}, (True, False)),
         ({"offload_copy": False, "fast_math": False}, (False, False)),
-    ],
-    ids=repr,
+    ]
 )
 def test_flags(said: dict[str, Any], flags: tuple[bool, bool]) -> None:
     found = asked(**said)
@@ -241,8 +238,7 @@ def test_the_rest_of_the_key(tmp_path: Path) -> None:
     assert found.env == (("MIGRAPHX_ENABLE_CK", "1"), ("MIGRAPHX_NSTREAMS", "2"))
 
 
-@pytest.mark.parametrize(
-    "said",
+@for_each(
     [
         *({"arch": arch} for arch in ("gfx", "gfx90a:wave64+", "gfx1100:xnack+")),
         *({"kind": kind} for kind in ("cpu", "", "GPU")),
@@ -250,8 +246,7 @@ def test_the_rest_of_the_key(tmp_path: Path) -> None:
         *({"rocm": "seven"}, {"migraphx": "2"}, {"num_cu": 0}, {"batch": 0}, {"batch": None}),
         *({"env": {"HOME": "/"}}, {"inputs": (("y", (1,)),)}, {"exact": True, "allow": ("cu",)}, {"allow": ("all",)}),
         *({"tuning": "cross"}, {"calibration": Path("/dev/null"), "precision": "fp16"}),
-    ],
-    ids=repr,
+    ]
 )
 def test_what_cannot_be_asked(said: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as caught:

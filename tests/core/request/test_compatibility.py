@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 import strategies
+from harness.rows import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -55,8 +55,7 @@ def test_a_program_at_home() -> None:
     assert {"field", "needed", "found", "ok"} <= set(document["requirements"][0])
 
 
-@pytest.mark.parametrize(
-    ("change", "hardware", "here", "field", "ok"),
+@for_each(
     [
         ({"compiled": False}, MI210, ROCM, "compiled", False),
         ({"compiled": None}, MI210, ROCM, "compiled", None),
@@ -97,7 +96,7 @@ def test_a_program_at_home() -> None:
         ({"archs": ["gfx90a:xnack+", "gfx90a:xnack-"]}, replace(MI210, xnack=None), ROCM, "xnack", False),
         ({"archs": ["gfx90a", "gfx90a:sramecc+"]}, MI210, ROCM, "sramecc", True),
         ({"libraries": ["miopen", "rocblas"]}, MI210, ROCM, "libraries", None),
-    ],
+    ]
 )
 def test_one_requirement_each(
     change: dict[str, Any], hardware: Hardware, here: HostToolchain, field: str, ok: bool | None
@@ -167,8 +166,7 @@ SHAPED = FILE | {
 }
 
 
-@pytest.mark.parametrize(
-    ("said", "field", "ok"),
+@for_each(
     [
         ({"inputs": (("x", (8, 3)),)}, "inputs.x", True),
         ({"inputs": (("x", (4, 3)),)}, "inputs.x", False),
@@ -184,7 +182,7 @@ SHAPED = FILE | {
         ({"consumer": "driver"}, "offload_copy", False),
         ({"consumer": "driver", "offload_copy": True}, "offload_copy", True),
         ({"fast_math": False}, "fast_math", None),
-    ],
+    ]
 )
 def test_what_the_request_says_is_held_against_the_file(said: dict[str, Any], field: str, ok: bool | None) -> None:
     found = {row.field: row for row in compatibility.check_options(SHAPED, RequestOptions(**said), MI210, ROCM)}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from harness.rows import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,8 +68,7 @@ def test_every_form_is_read() -> None:
     assert codec.decode(Whole, codec.encode(found)) == found
 
 
-@pytest.mark.parametrize(
-    ("change", "path"),
+@for_each(
     [
         ({"surprise": 1}, "top.surprise"),
         ({"part": {"name": "a", "surprise": 1}}, "top.part.surprise"),
@@ -102,7 +102,7 @@ def test_every_form_is_read() -> None:
         ({"by_name": []}, "top.by_name"),
         ({"by_name": {"c": None}}, "top.by_name.c"),
         ({"by_name": {"\ud9ff": {"name": "c"}}}, "top.by_name"),
-    ],
+    ]
 )
 def test_what_is_wrong_is_named_by_its_path(change: dict[str, Any], path: str) -> None:
     with pytest.raises(UsageError) as caught:
@@ -159,8 +159,7 @@ def test_nesting_of_any_depth_is_refused_cleanly() -> None:
     assert strange == set()
 
 
-@pytest.mark.parametrize(
-    "data",
+@for_each(
     [
         b"",
         b"{",
@@ -177,7 +176,7 @@ def test_nesting_of_any_depth_is_refused_cleanly() -> None:
         b'{"a":' + b"9" * 5000 + b"}",
         "{'a': 1}",
         b"<html>",
-    ],
+    ]
 )
 def test_what_is_not_one_json_document(data: bytes | str) -> None:
     with pytest.raises(UsageError, match="the body is not valid JSON"):

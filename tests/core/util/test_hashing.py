@@ -96,7 +96,7 @@ def test_a_file_that_changes_while_it_is_digested(
 ) -> None:
     path = written(tmp_path / "file", b"bytes")
     os.utime(path, ns=(1, 1))
-    monkeypatch.setattr(hashing.hashlib, "sha256", lambda: Meddler(lambda: meddle(path)))
+    monkeypatch.setattr(hashlib, "sha256", lambda: Meddler(lambda: meddle(path)))
     with pytest.raises(TemporaryError, match="changed while it was being read"):
         sha256_file(path)
 
@@ -146,7 +146,7 @@ def forbid_hashing(monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden(*_: Any) -> Any:
         raise AssertionError("the file was read")
 
-    monkeypatch.setattr(hashing.os, "preadv", forbidden)
+    monkeypatch.setattr(os, "preadv", forbidden)
 
 
 def last_change(path: Path) -> int:
@@ -302,7 +302,7 @@ def test_the_age_counts_from_before_the_reading(
         return real()
 
     real = hashlib.sha256
-    monkeypatch.setattr(hashing.hashlib, "sha256", slow_digest)
+    monkeypatch.setattr(hashlib, "sha256", slow_digest)
     sha256_memoised(path, memo)
     assert not memo.folder.exists()
 
@@ -365,7 +365,7 @@ def test_a_memo_of_another_version_or_boot_is_not_read(
 
 def forged(memo: StatMemo, path: Path) -> Path:
     """A valid record that says that the file has other bytes."""
-    memo.put(FileStamp.of(path), {"sha256": "f" * 64}, started_ns=hashing.time.time_ns())
+    memo.put(FileStamp.of(path), {"sha256": "f" * 64}, started_ns=hashing.time.time_ns())  # type: ignore[attr-defined]
     (record,) = memo.folder.iterdir()
     assert memo.get(FileStamp.of(path), "sha256") == "f" * 64
     return record
@@ -444,7 +444,7 @@ def test_a_full_disk_is_no_error_and_leaves_nothing(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(hashing.os, "write", full)
+    monkeypatch.setattr(os, "write", full)
     assert sha256_memoised(path, memo) == sha256_hex(b"onnx")
     assert list(memo.folder.iterdir()) == []
 
@@ -542,7 +542,7 @@ def test_stamps_that_the_clock_does_not_pass_are_not_waited_for(
     """As on a file system of another host, whose clock is ahead."""
     path = tmp_path / "program"
     status = write_and_remember(path, b"content", StatMemo(None))
-    monkeypatch.setattr(hashing.time, "clock_gettime_ns", lambda _: last_change(path) - behind)
+    monkeypatch.setattr(hashing.time, "clock_gettime_ns", lambda _: last_change(path) - behind)  # type: ignore[attr-defined]
     assert hashing.wait_until_settled(path) is None
     remember_written(path, status, {"sha256": sha256(b"content").hexdigest()}, memo)
     assert memo.get(FileStamp.of(path), "sha256") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,7 +47,7 @@ class Scripted:
 def quick(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses that would have been made."""
     paused: list[float] = []
-    monkeypatch.setattr(compile_workflow.time, "sleep", paused.append)
+    monkeypatch.setattr(time, "sleep", paused.append)
     return paused
 
 
@@ -67,7 +68,7 @@ def test_following_bears_a_registry_that_restarts(quick: list[float]) -> None:
     client = Scripted(
         UnreachableError(), job("running", 2, worker="w", started_at=101.0), TemporaryError(), job("done", 3)
     )
-    seen = list(compile_workflow.follow(client, job("queued")))  # type: ignore[arg-type]
+    seen = list(compile_workflow.follow(client, job("queued")))
     assert [each.job.state for each in seen if each.away is None] == ["queued", "queued", "running", "running", "done"]
     assert sum(each.away is not None for each in seen) == 2
     assert client.asked == [1, 1, 2, 2], "a long poll waits for what comes after the version that is known"
@@ -75,13 +76,13 @@ def test_following_bears_a_registry_that_restarts(quick: list[float]) -> None:
 
 
 def test_following_ends_at_its_deadline() -> None:
-    seen = list(compile_workflow.follow(Scripted(), job("queued"), deadline=0.0))  # type: ignore[arg-type]
+    seen = list(compile_workflow.follow(Scripted(), job("queued"), deadline=0.0))
     assert [each.job.state for each in seen] == ["queued"]
 
 
 def test_the_log_comes_once(quick: list[float]) -> None:
     client = Scripted(job("done", 2), log=b"all of it")
-    assert [each.log for each in compile_workflow.follow(client, job("running"), log=True)] == ["all of it", ""]  # type: ignore[arg-type]
+    assert [each.log for each in compile_workflow.follow(client, job("running"), log=True)] == ["all of it", ""]
 
 
 def test_a_compile_request_survives_an_outage(quick: list[float]) -> None:
@@ -103,8 +104,8 @@ def test_a_compile_request_survives_an_outage(quick: list[float]) -> None:
 
 def test_following_ends_when_the_registry_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(compile_workflow.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(compile_workflow.time, "sleep", lambda seconds: now.append(now.pop() + seconds))
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.append(now.pop() + seconds))
     client: Any = Scripted(*[UnreachableError()] * 1000)
     with pytest.raises(UnreachableError):
         list(compile_workflow.follow(client, job("queued")))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.rows import for_each
 from paths import DATA
 from strategies import MODEL
 
@@ -71,8 +72,7 @@ def test_a_ref_program() -> None:
     assert (found.attributes.sramecc, found.attributes.rocm_patch, found.attributes.libraries) == ("any", None, ())
 
 
-@pytest.mark.parametrize(
-    ("facts", "said", "missing"),
+@for_each(
     [
         ({}, {"rocm": None}, ["the ROCm version"]),
         ({}, {"fast_math": None}, ["fast_math"]),
@@ -93,7 +93,7 @@ def test_a_ref_program() -> None:
                 "the precision (the program computes in fp16)",
             ],
         ),
-    ],
+    ]
 )
 def test_what_must_be_said(facts: dict[str, Any], said: dict[str, Any], missing: list[str]) -> None:
     with pytest.raises(UsageError) as caught:
@@ -103,8 +103,7 @@ def test_what_must_be_said(facts: dict[str, Any], said: dict[str, Any], missing:
     assert caught.value.hint.count("--") >= len(missing)
 
 
-@pytest.mark.parametrize(
-    ("facts", "said"),
+@for_each(
     [
         ({"offload_copy": None}, {"consumer": "python", "fast_math": None}),
         ({"migraphx": None}, {"migraphx": "2.15"}),
@@ -114,14 +113,13 @@ def test_what_must_be_said(facts: dict[str, Any], said: dict[str, Any], missing:
         ({"precisions": ["fp32"]}, {"precision": None}),
         ({"targets": []}, {}),
         ({"inputs": {}}, {"batch": 8}),
-    ],
+    ]
 )
 def test_and_no_more(facts: dict[str, Any], said: dict[str, Any]) -> None:
     assert labelled(facts, **said).key.kind == "gpu"
 
 
-@pytest.mark.parametrize(
-    ("archs", "said", "signs"),
+@for_each(
     [
         (["gfx90a"], None, ("any", "any")),
         (["gfx90a"], "gfx90a:sramecc+:xnack-", ("any", "any")),
@@ -131,15 +129,14 @@ def test_and_no_more(facts: dict[str, Any], said: dict[str, Any]) -> None:
         (["gfx90a:sramecc-", "gfx90a:xnack+"], "gfx90a:xnack+", ("-", "+")),
         ([], "gfx90a:sramecc-:xnack+", ("-", "+")),
         (["gfx11-generic"], None, ("any", "any")),
-    ],
+    ]
 )
 def test_features(archs: list[str], said: str | None, signs: tuple[str, str]) -> None:
     has = labelled({"archs": archs}, arch=said).attributes
     assert (has.sramecc, has.xnack) == signs
 
 
-@pytest.mark.parametrize(
-    ("facts", "said", "fields"),
+@for_each(
     [
         ({"compiled": False}, {}, {"compiled"}),
         ({}, {"kind": "ref", "offload_copy": True}, {"kind", "arch"}),
@@ -158,7 +155,7 @@ def test_features(archs: list[str], said: str | None, signs: tuple[str, str]) ->
         ({}, {"inputs": (("x", (DynamicDim(1, 8), 3)),)}, {"inputs.x"}),
         ({"targets": ["gpu", "ref"]}, {}, {"kind"}),
         ({}, {"arch": "gfx908", "batch": 4, "precision": "fp16"}, {"arch", "inputs.x", "precision"}),
-    ],
+    ]
 )
 def test_a_label_that_the_file_contradicts(facts: dict[str, Any], said: dict[str, Any], fields: set[str]) -> None:
     with pytest.raises(MismatchError) as caught:
@@ -246,7 +243,7 @@ def test_what_cannot_be_said(said: dict[str, Any]) -> None:
 EXAMPLES = sorted((DATA).glob("mxr_*/*.mxr"))
 
 
-@pytest.mark.parametrize("path", EXAMPLES[::3], ids=lambda path: path.name)
+@for_each(EXAMPLES[::3])
 def test_cutting_a_real_file(path: Path) -> None:
     file = split_program(path, "model.mxr")
     data = path.read_bytes()

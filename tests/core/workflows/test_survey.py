@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,6 @@ import pytest
 
 from mxr.artifact.attributes import Request
 from mxr.artifact.key import Key
-from mxr.client import retry as retry_module
 from mxr.errors import MxrError, TooLargeError, UnreachableError
 from mxr.protocol.surveys import RequestStatus, SurveyReply
 from mxr.workflows import survey
@@ -38,7 +38,7 @@ class Registry:
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses that would have been made."""
     found: list[float] = []
-    monkeypatch.setattr(retry_module.time, "sleep", found.append)
+    monkeypatch.setattr(time, "sleep", found.append)
     return found
 
 
@@ -56,7 +56,7 @@ def test_a_batch_that_is_too_large_is_sent_in_halves() -> None:
     assert [each.artifact for each in found] == [str(number) for number in range(1, survey.AT_ONCE + 101)]
     assert client.batches == [survey.AT_ONCE, 25, 25, 50]
     with pytest.raises(TooLargeError):
-        survey.request_statuses(Registry(TooLargeError()), [request(1)])  # type: ignore[arg-type]
+        survey.request_statuses(Registry(TooLargeError()), [request(1)])
 
 
 def test_an_outage_between_two_batches_is_survived(pauses: list[float]) -> None:

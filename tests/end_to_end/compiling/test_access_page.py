@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from end_to_end.stack import BIN, Host, Registry
+from harness.scale import only_in_soak
 from harness.waiting import until
 from paths import ROOT
 from servers.certificates import write_certificate
@@ -73,6 +74,7 @@ def block_with(text: str) -> str:
     return found
 
 
+@only_in_soak
 def test_the_page_as_it_is_written(
     desk: tuple[Desk, Registry], host: Callable[..., Host], convnet: Path, tmp_path: Path
 ) -> None:

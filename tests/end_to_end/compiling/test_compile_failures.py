@@ -18,7 +18,7 @@ PROCESSES, THREADS = 4, crowd_size(200) // 4
 @pytest.mark.parametrize(
     ("marks", "env", "name"),
     [
-        ({"compile": "hang"}, {"MXR_WORKER_SECONDS": "8"}, "deadline"),
+        ({"compile": "hang"}, {"MXR_WORKER_SECONDS": "4"}, "deadline"),
         ({"compile": "eat"}, {"MXR_WORKER_MEMORY": str(300 << 20)}, "memory"),
         # The double cuts the file where the reader does not look: its trial run is what finds it.
         ({"save": "truncate"}, {}, "unknown"),

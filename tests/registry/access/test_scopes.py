@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from fastapi import Response
-from harness.api_document import application, document, operations
+from harness.api_document import document, operations, routes
 from registry.raw_connection import RawConnection
 from registry.registry_client import on_sqlite
 
@@ -100,7 +100,7 @@ def test_the_table_has_each_operation_and_nothing_else() -> None:
 
 def test_every_route_checks_the_token() -> None:
     """All but the document, its page, and the routes that answer 405 to every method."""
-    unchecked = {route.path for route in application().routes if not isinstance(route, ScopedRoute)}
+    unchecked = {route.path for route in routes() if not isinstance(route, ScopedRoute)}
     assert unchecked == {"/openapi.json", "/docs", "/docs/{name}"}
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.scale import SOAK
 from harness.tokens import token_for
 from harness.waiting import PendingRequest
 from registry.api_clients.generated import python_client, typescript_client
@@ -35,7 +36,7 @@ def engine() -> str:
     return "sqlite"
 
 
-@pytest.fixture(scope="module", params=[python_client, typescript_client])
+@pytest.fixture(scope="module", params=[python_client, typescript_client] if SOAK else [python_client])
 def client(request: pytest.FixtureRequest, server: Any, pytestconfig: pytest.Config) -> Client:
     """Runs a generated client: `client("round", url, folder)` is what it tells."""
     assert pytestconfig.cache is not None

@@ -94,8 +94,8 @@ def test_a_subscription_to_nothing_starts_no_watcher() -> None:
             raise AssertionError("a watcher started")
 
     async def subscribe() -> None:
-        notifier = JobNotifier(NoDatabase(), JobRules())  # type: ignore[arg-type]
-        async with notifier.subscribe([], asyncio.Event().wait) as subscription:  # type: ignore[arg-type]
+        notifier = JobNotifier(NoDatabase(), JobRules())
+        async with notifier.subscribe([], asyncio.Event().wait) as subscription:
             assert not await subscription.wait(0.05)
             assert notifier.sequence() is None
 

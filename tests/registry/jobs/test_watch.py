@@ -64,7 +64,7 @@ async def watch(monkeypatch: pytest.MonkeyPatch, wakes: list[tuple[list[str], Wa
         receive = None
         scope: ClassVar = {RESERVATION: Reservation(budget)}
 
-    reply = await pipelines.watch_jobs(message, Request(), None, Caller("local", "default", frozenset(), ""), notifier)  # type: ignore[arg-type]
+    reply = await pipelines.watch_jobs(message, Request(), None, Caller("local", "default", frozenset(), ""), notifier)
     assert budget.held == len(JOBS) * pipelines.TOPIC, "what it watches counts until its request is answered"
     return reads, reply
 

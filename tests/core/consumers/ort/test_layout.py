@@ -152,7 +152,7 @@ def test_open_dims_offer_to_freeze(judge: Judge, tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(ODD["open_batch"](), path)
     with pytest.raises(UsageError, match="open dims") as caught:
-        ORT.lay_out(made(tmp_path, path, judge))  # type: ignore[misc]
+        ORT.lay_out(made(tmp_path, path, judge))
     assert "mxr freeze" in caught.value.hint
 
 

@@ -6,6 +6,7 @@ import importlib.machinery
 from pathlib import Path
 
 import pytest
+from harness.rows import for_each
 
 from mxr.consumers.ort import contract
 from mxr.consumers.ort.hashes import Chain, hashed, joined
@@ -32,7 +33,7 @@ HASHES = [
 ]
 
 
-@pytest.mark.parametrize(("data", "seed", "value"), HASHES)
+@for_each(HASHES)
 def test_hashes(data: bytes, seed: int, value: int) -> None:
     assert hashed(data, seed) == value
 

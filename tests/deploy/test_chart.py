@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import json
 import re
 import shlex
@@ -92,9 +94,16 @@ def helm() -> Any:
 
 def render(values: Object, release: str = "mxr") -> list[Object]:
     """The objects of a release in the namespace `ml`."""
+    return copy.deepcopy(rendered(json.dumps(values), release))
+
+
+@functools.cache
+def rendered(values: str, release: str) -> list[Object]:
+    """The objects of a release, rendered once for the same values."""
     with helm().Chart.load(CHART) as chart:
-        texts = chart.render(values, name=release, namespace="ml")
-    return [each for name, text in texts.items() if name.endswith(".yaml") for each in yaml.safe_load_all(text) if each]
+        texts = chart.render(json.loads(values), name=release, namespace="ml")
+    texts = {name: text for name, text in texts.items() if name.endswith(".yaml")}
+    return [each for text in texts.values() for each in yaml.load_all(text, yaml.CSafeLoader) if each]
 
 
 def refused(values: Object) -> str:

@@ -26,7 +26,6 @@ def test_fetch_from_a_program(
 ) -> None:
     program = """
 import json, sys, mxr
-from harness.scale import only_in_soak
 from mxr.errors import NoSuchArtifactError
 words = dict(arch="gfx908:sramecc+:xnack-", rocm="7.2", migraphx="2.15", batch=4, consumer="python")
 found = mxr.fetch(sys.argv[1], **words)

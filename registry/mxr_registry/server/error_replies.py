@@ -47,7 +47,8 @@ def reply_to_invalid_parameter(_request: Request, problem: Exception) -> Respons
     assert isinstance(problem, RequestValidationError)
     found = problem.errors()[0]
     where = ".".join(map(str, found["loc"][1:]))
-    return error_reply(UsageError(f"{where}: {found['msg']}."[:500]), 422)
+    hint = f"Correct {where[:80]}; `/docs` describes the parameters of each operation."
+    return error_reply(UsageError(f"{where}: {found['msg']}."[:500], hint=hint), 422)
 
 
 def reply_to_http_error(request: Request, problem: Exception) -> Response:

@@ -13,13 +13,9 @@ from typing import Any
 
 import pytest
 from harness.programs import run as run_program
-from paths import DATA
-from registry.registry_client import GFX908, REF, SPLICED, RegistryState, RegistryUnderTest, gpu_key, ref_key
+from registry.registry_client import Parts, RegistryState, RegistryUnderTest, Start
 from servers.postgresql import name_in
 from servers.rows import ENGINES, Databases, Rows
-
-SAME = ("layout_gfx90a", "miopen_solution")
-MODEL = "sha256:" + "ab" * 32
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -94,7 +90,7 @@ def snapshot_of(
 
 
 @pytest.fixture
-def start(tmp_path: Path, databases: Databases) -> Iterator[Any]:
+def start(tmp_path: Path, databases: Databases) -> Iterator[Start]:
     """Starts registries of a test's own, all of which end with it: on new data, on `data`, or on a copied snapshot."""
     running: list[RegistryUnderTest] = []
 
@@ -130,20 +126,6 @@ def fsck(databases: Databases) -> Any:
 
 
 @pytest.fixture(scope="session")
-def parts() -> Any:
+def parts() -> Parts:
     """The example files, and the keys that they go with."""
-
-    class Parts:
-        gfx908, ref = GFX908, REF
-        gfx942 = (SPLICED / "v7_gfx942_sramecc+_xnack-.cov5.mxr").read_bytes()
-        uncompiled = (DATA / "mxr_real" / "convnet_b4_uncompiled.mxr").read_bytes()
-        generic = (SPLICED / "v7_gfx11-generic.cov6.mxr").read_bytes()
-        gfx90a_plus = (SPLICED / "v7_gfx90a_sramecc+_xnack+.cov5.mxr").read_bytes()
-        gfx90a_minus = (SPLICED / "v7_gfx90a_sramecc+_xnack-.bundle.mxr").read_bytes()
-        same_key = (gfx90a_minus, *((SPLICED / f"v7_{name}.mxr").read_bytes() for name in SAME))
-        model = MODEL
-        gpu_key = staticmethod(lambda arch="gfx908", *, model=MODEL, **other: gpu_key(model, arch, **other))
-        ref_key = staticmethod(lambda *, model=MODEL, **other: ref_key(model, **other))
-        explicit: dict[str, Any] = {"attributes": {"sramecc": "+", "xnack": "-"}}  # noqa: RUF012
-
-    return Parts
+    return Parts()

@@ -6,9 +6,9 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from harness.waiting import PendingRequest, until
+from registry.registry_client import RegistryUnderTest
 
 
 def children(pid: int) -> list[int]:
@@ -39,7 +39,7 @@ class StoppedInspectors:
             os.kill(each, signal.SIGCONT)
 
 
-def fill(server: Any, send: Callable[[int], PendingRequest], waiting: list[PendingRequest]) -> None:
+def fill(server: RegistryUnderTest, send: Callable[[int], PendingRequest], waiting: list[PendingRequest]) -> None:
     """Add requests to those that wait for stopped inspectors, until the registry refuses one.
 
     On a busy machine, an inspector may end before it is stopped: its request no longer waits. `send`: sends a request

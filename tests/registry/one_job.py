@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from registry.registry_client import GFX908, gpu_capabilities
+from registry.registry_client import GFX908, RegistryUnderTest, gpu_capabilities
 
 
 class OneJob(threading.Thread):
     """A worker that does one job, and keeps how it was before it was claimed."""
 
-    def __init__(self, server: Any) -> None:
+    def __init__(self, server: RegistryUnderTest) -> None:
         super().__init__()
         self.server = server
         self.job: Any = None

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from zlib import crc32
 
 import pytest
@@ -22,6 +22,7 @@ from servers.rows import Rows
 SPLICED = DATA / "mxr_spliced"
 ONNX = (DATA / "models" / "convnet.onnx").read_bytes()
 ONNX_MODEL = model_of(ONNX)
+MODEL = "sha256:" + "ab" * 32
 REF = (DATA / "mxr_real" / "convnet_b4_fp16_ref.mxr").read_bytes()
 GFX908 = (SPLICED / "v7_gfx908_sramecc+_xnack-.cov5.mxr").read_bytes()
 
@@ -253,3 +254,40 @@ class RegistryUnderTest(RegistryState, RegistryProcess):
     def end(self) -> None:
         """End it after a test, as a power cut does."""
         self.stop(signal.SIGKILL)
+
+
+class Start(Protocol):
+    """Starts a registry of a test's own (the fixture `start`)."""
+
+    def __call__(
+        self, *flags: str, data: Path | None = None, rows: Rows | None = None, snapshot: Any = None, **options: Any
+    ) -> RegistryUnderTest: ...
+
+
+class Parts:
+    """The example files, keys of one model, and what workers can compile (the fixture `parts`)."""
+
+    onnx, gfx908, ref = ONNX, GFX908, REF
+    gfx942 = (SPLICED / "v7_gfx942_sramecc+_xnack-.cov5.mxr").read_bytes()
+    uncompiled = (DATA / "mxr_real" / "convnet_b4_uncompiled.mxr").read_bytes()
+    generic = (SPLICED / "v7_gfx11-generic.cov6.mxr").read_bytes()
+    gfx90a_plus = (SPLICED / "v7_gfx90a_sramecc+_xnack+.cov5.mxr").read_bytes()
+    gfx90a_minus = (SPLICED / "v7_gfx90a_sramecc+_xnack-.bundle.mxr").read_bytes()
+    same_key = (
+        gfx90a_minus,
+        (SPLICED / "v7_layout_gfx90a.mxr").read_bytes(),
+        (SPLICED / "v7_miopen_solution.mxr").read_bytes(),
+    )
+    explicit: Mapping[str, Any] = {"attributes": {"sramecc": "+", "xnack": "-"}}
+    gpu_capabilities, ref_capabilities = staticmethod(gpu_capabilities), REF_CAPABILITIES
+
+    def __init__(self, model: str = MODEL) -> None:
+        self.model = model
+
+    def gpu_key(self, arch: str = "gfx908", *, model: str = "", **other: Any) -> dict[str, Any]:
+        """The key of a program, by default of the one model."""
+        return gpu_key(model or self.model, arch, **other)
+
+    def ref_key(self, *, model: str = "", **other: Any) -> dict[str, Any]:
+        """The same for the ref target."""
+        return ref_key(model or self.model, **other)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from paths import ROOT
 from registry.one_job import OneJob
-from registry.registry_client import GFX908, ONNX, ONNX_MODEL, gpu_key
+from registry.registry_client import GFX908, ONNX, ONNX_MODEL, RegistryUnderTest, Start, gpu_key
 
 PAGE = (ROOT / "docs" / "api.md").read_text()
 ROUND = re.search(r"^## A full round with curl\n.*?(?=^## )", PAGE, re.MULTILINE | re.DOTALL)
@@ -39,7 +39,7 @@ def form(value: Any) -> Any:
     return "N" if isinstance(value, float) else value
 
 
-def test_the_round_works_as_written_and_answers_as_shown(server: Any, tmp_path: Path) -> None:
+def test_the_round_works_as_written_and_answers_as_shown(server: RegistryUnderTest, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(ONNX)
     (tmp_path / "model.mxr").write_bytes(GFX908)
     made = server.ok("POST", "/v1/tokens", {"name": "ci", "scopes": ["fetch", "ask", "publish", "promote"]})
@@ -67,7 +67,7 @@ def test_the_round_works_as_written_and_answers_as_shown(server: Any, tmp_path: 
     assert [form(each) for each in shown] == [form(json.loads(error)), form(json.loads(listed)), form(worker.job)]
 
 
-def test_the_program_in_python_has_a_program_compiled_and_fetches_it(start: Any, tmp_path: Path) -> None:
+def test_the_program_in_python_has_a_program_compiled_and_fetches_it(start: Start, tmp_path: Path) -> None:
     server = start()
     (code,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     (tmp_path / "fetch.py").write_text(code)

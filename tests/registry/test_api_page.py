@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from hashlib import sha256
 from html.parser import HTMLParser
-from typing import Any
 
 import pytest
 from paths import ROOT
+from registry.registry_client import RegistryUnderTest
 
 FOLDER = ROOT / "registry" / "mxr_registry" / "routes" / "swagger_ui"
 
@@ -44,7 +44,7 @@ class References(HTMLParser):
             self.inline.append(tag)
 
 
-def test_the_page_loads_only_what_the_registry_serves(server: Any) -> None:
+def test_the_page_loads_only_what_the_registry_serves(server: RegistryUnderTest) -> None:
     reply = server.request("GET", "/docs")
     assert (reply.status, reply.headers["content-type"]) == (200, "text/html; charset=utf-8")
     page = References()
@@ -63,7 +63,7 @@ def test_the_page_loads_only_what_the_registry_serves(server: Any) -> None:
 
 
 @pytest.mark.parametrize("path", ["/docs", "/docs/page.js", "/docs/swagger-ui-bundle.js"])
-def test_the_policy_of_the_page_names_no_other_host(server: Any, path: str) -> None:
+def test_the_policy_of_the_page_names_no_other_host(server: RegistryUnderTest, path: str) -> None:
     headers = server.request("GET", path).headers
     rules = dict(each.strip().split(" ", 1) for each in headers["content-security-policy"].split(";"))
     assert rules["default-src"] == rules["frame-ancestors"] == rules["base-uri"] == rules["form-action"] == "'none'"
@@ -78,7 +78,7 @@ def test_the_files_are_those_of_the_release(name: str) -> None:
     assert "Apache License" in (FOLDER / "LICENSE").read_text() and (FOLDER / "NOTICE").read_text()
 
 
-def test_another_site_may_link_to_the_page_and_embed_nothing_of_it(server: Any) -> None:
+def test_another_site_may_link_to_the_page_and_embed_nothing_of_it(server: RegistryUnderTest) -> None:
     assert server.request("GET", "/docs", headers=NAVIGATION).status == 200
     for path, destination in (("/docs", "iframe"), ("/docs/page.js", "script"), ("/docs/swagger-ui.css", "style")):
         embedded = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": destination}
@@ -89,9 +89,9 @@ def test_another_site_may_link_to_the_page_and_embed_nothing_of_it(server: Any) 
     "name",
     ["page.html", "LICENSE", "", "../api_page.py", "%2e%2e/api_page.py", "..%2fapi_page.py", "page.js%00", "x" * 500],
 )
-def test_the_page_has_no_other_files(server: Any, name: str) -> None:
+def test_the_page_has_no_other_files(server: RegistryUnderTest, name: str) -> None:
     assert server.call("GET", f"/docs/{name}")[0] == 404
 
 
-def test_the_page_is_not_part_of_the_api(server: Any) -> None:
+def test_the_page_is_not_part_of_the_api(server: RegistryUnderTest) -> None:
     assert not [path for path in server.ok("GET", "/openapi.json")["paths"] if path.startswith("/docs")]

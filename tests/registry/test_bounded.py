@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from harness.waiting import PendingRequest, until
 from registry.inspectors import StoppedInspectors, fill
-from registry.registry_client import HEARD, ONNX_MODEL, REF, gpu_key, ref_key
+from registry.registry_client import HEARD, ONNX_MODEL, REF, RegistryUnderTest, Start, gpu_key, ref_key
 
 from mxr.artifact.attributes import Request
 from mxr.artifact.key import Key
@@ -37,7 +37,7 @@ def deep(levels: int) -> Any:
     return found
 
 
-def test_a_request_with_100000_inputs_is_refused_and_not_kept(server: Any) -> None:
+def test_a_request_with_100000_inputs_is_refused_and_not_kept(server: RegistryUnderTest) -> None:
     for count in (10_000, 100_000):
         key = ref_key(ONNX_MODEL, inputs={str(number): [1] for number in range(count)})
         for path, body in (
@@ -53,7 +53,7 @@ def test_a_request_with_100000_inputs_is_refused_and_not_kept(server: Any) -> No
     assert server.ok("GET", "/v1/misses")["items"] == []
 
 
-def test_deep_documents_are_refused_everywhere(server: Any) -> None:
+def test_deep_documents_are_refused_everywhere(server: RegistryUnderTest) -> None:
     manifest = server.manifest(REF)
     body = {"key": ref_key(ONNX_MODEL), "manifest": manifest, "provenance": {"a": deep(20)}}
     assert "levels" in server.error("POST", "/v1/artifacts", body)["detail"]
@@ -73,7 +73,7 @@ def memory_of(pid: int, field: str) -> float:
     return int(line[1]) / 1024
 
 
-def test_values_are_bounded_before_they_are_built(server: Any) -> None:
+def test_values_are_bounded_before_they_are_built(server: RegistryUnderTest) -> None:
     """2,800,000 empty objects in 8 MiB would take 230 MB, 16 times at once 3.7 GB."""
     empty, scattered = b"[" + b"{}," * 2_796_000 + b"{}]", b'{"a":[' + b'"\xf0\x9f\x98\x80",' * 380_000 + b"1]}"
 
@@ -90,7 +90,7 @@ def test_values_are_bounded_before_they_are_built(server: Any) -> None:
     assert posted("/v1/survey", empty) == 413
 
 
-def test_a_survey_costs_little_whatever_workers_register(server: Any) -> None:
+def test_a_survey_costs_little_whatever_workers_register(server: RegistryUnderTest) -> None:
     """300 workers with 64 targets each, and 1,000 requests with constraints of their own that none of them meets."""
     refused = 0
     for number in range(120):
@@ -142,7 +142,7 @@ def test_decoded_texts_are_kept_within_their_bytes() -> None:
     assert decoded[80:] == [b"x" * 101, b"wrong"] * 2
 
 
-def test_publications_do_not_stop_other_requests(start: Any) -> None:
+def test_publications_do_not_stop_other_requests(start: Start) -> None:
     server = start(config="[limits]\ninspections = 3\ninspections_waiting = 80\n")
     manifest = server.manifest(REF)
 
@@ -164,7 +164,7 @@ def test_publications_do_not_stop_other_requests(start: Any) -> None:
     assert {each.reply()[0] for each in waiting} == {201}
 
 
-def test_registrations_of_one_model_wait_without_a_thread(start: Any) -> None:
+def test_registrations_of_one_model_wait_without_a_thread(start: Start) -> None:
     server = start(config="[limits]\ninspections = 3\n")
     model = server.registration()
     waiting = [server.pending("POST", "/v1/models", model) for _ in range(50)]
@@ -193,7 +193,7 @@ def test_misses_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     db.close()
 
 
-def test_data_belongs_to_its_user_only(start: Any, tmp_path: Path) -> None:
+def test_data_belongs_to_its_user_only(start: Start, tmp_path: Path) -> None:
     data = tmp_path / "data"
     before = os.umask(0)
     try:
@@ -212,7 +212,7 @@ def test_data_belongs_to_its_user_only(start: Any, tmp_path: Path) -> None:
     assert {oct(path.stat().st_mode & 0o777) for path in data.glob("registry.db*")} == {"0o600"}
 
 
-def test_forwarded_addresses_are_believed_from_trusted_proxies_only(start: Any, tmp_path: Path) -> None:
+def test_forwarded_addresses_are_believed_from_trusted_proxies_only(start: Start, tmp_path: Path) -> None:
     for name, flags, shown in (
         ("plain", (), "127.0.0.1:"),
         ("behind", ("--trusted-proxies", "127.0.0.0/8"), "192.0.2.7"),
@@ -224,14 +224,14 @@ def test_forwarded_addresses_are_believed_from_trusted_proxies_only(start: Any, 
         assert shown in line and (name == "behind") == ("192.0.2.7" in line)
 
 
-def test_numbers_of_any_length_are_refused_and_not_computed(server: Any) -> None:
+def test_numbers_of_any_length_are_refused_and_not_computed(server: RegistryUnderTest) -> None:
     for name in ("limit", "days"):
         assert server.call("GET", f"/v1/uses?{name}={'0' * 9}{'9' * 31}")[0] == 422
     length = {"content-length": "0" * 5_000 + "2", "content-type": "application/json", **server.http.headers}
     assert server.http.request("POST", server.url + "/v1/resolve", body=b"{}", headers=length).status == 422
 
 
-def test_the_name_of_an_onnx_file_moves_no_other_file(server: Any) -> None:
+def test_the_name_of_an_onnx_file_moves_no_other_file(server: RegistryUnderTest) -> None:
     stated = server.registration()
     stated["manifest"]["files"] = [file | {"name": f"sub/{file['name']}"} for file in stated["manifest"]["files"]]
     status, said = server.call("POST", "/v1/models", stated | {"onnx": f"sub/{stated['onnx']}"})

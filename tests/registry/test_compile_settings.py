@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from registry.registry_client import on_sqlite
+from registry.registry_client import Parts, RegistryUnderTest, on_sqlite
 
 BAD: list[dict[str, Any]] = [
     {"env": {"MIGRAPHX_PROBLEM_CACHE": "/tmp/x"}},
@@ -24,7 +24,7 @@ BAD: list[dict[str, Any]] = [
 
 @on_sqlite
 @pytest.mark.parametrize("more", BAD, ids=lambda more: next(iter(next(iter(more.values())))))
-def test_no_route_accepts_them(server: Any, parts: Any, more: dict[str, Any]) -> None:
+def test_no_route_accepts_them(server: RegistryUnderTest, parts: Parts, more: dict[str, Any]) -> None:
     key = parts.ref_key(**more)
     name = next(iter(next(iter(more.values()))))
     for path, body in (

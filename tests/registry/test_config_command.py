@@ -11,7 +11,7 @@ import pytest
 import tomllib
 from harness.programs import run as run_program
 from harness.registry import registry_environ
-from registry.registry_client import ONNX_MODEL, REF, ref_key
+from registry.registry_client import ONNX_MODEL, REF, Start, ref_key
 
 PASSWORD = "hunter2hunter2"
 
@@ -27,7 +27,7 @@ def run(*words: object, **environ: str) -> Any:
     return run_program(["mxr-registry", *map(str, words)], env=registry_environ(environ))
 
 
-def test_a_registry_starts_with_the_sample(start: Any, tmp_path: Path) -> None:
+def test_a_registry_starts_with_the_sample(start: Start, tmp_path: Path) -> None:
     sample = run("config", "sample")
     assert sample.returncode == 0 and tomllib.loads(sample.stdout)
     server = start(config=sample.stdout)
@@ -106,7 +106,7 @@ def test_no_command_works_with_what_is_wrong(
     assert not (tmp_path / "data").exists()
 
 
-def test_links_of_kubernetes_do_no_harm(start: Any, databases: Any, tmp_path: Path) -> None:
+def test_links_of_kubernetes_do_no_harm(start: Start, databases: Any, tmp_path: Path) -> None:
     links = {
         "MXR_PORT": "tcp://10.0.0.1:80",
         "MXR_SERVE_PORT": "tcp://10.0.0.1:80",
@@ -117,7 +117,7 @@ def test_links_of_kubernetes_do_no_harm(start: Any, databases: Any, tmp_path: Pa
     assert start(rows=rows).ok("GET", "/readyz") == {"ok": True}
 
 
-def test_the_environment_configures_what_the_options_do(start: Any, databases: Any, tmp_path: Path) -> None:
+def test_the_environment_configures_what_the_options_do(start: Start, databases: Any, tmp_path: Path) -> None:
     environ = {
         "MXR_SERVE_ALLOWED_HOSTS": "one.example two.example",
         "MXR_SERVE_TRUSTED_PROXIES": "10.0.0.0/8,127.0.0.1",

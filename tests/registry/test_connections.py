@@ -12,7 +12,7 @@ import pytest
 from harness.scale import crowd
 from harness.waiting import until
 from registry.raw_connection import RawConnection, upload
-from registry.registry_client import ref_key
+from registry.registry_client import RegistryUnderTest, Start, ref_key
 from registry.test_bounded import memory_of
 
 SHORT = "[limits]\nheader_seconds = 0.5\nidle_seconds = 0.5\n"
@@ -25,12 +25,12 @@ def engine() -> str:
 
 
 @pytest.fixture
-def short(start: Any) -> Any:
+def short(start: Start) -> Any:
     """A registry with short deadlines."""
     return start(config=SHORT)
 
 
-def partial_files(server: Any) -> list[str]:
+def partial_files(server: RegistryUnderTest) -> list[str]:
     return [path.name for path in (server.data / "store").rglob(".upload-*")]
 
 
@@ -76,7 +76,7 @@ def test_a_second_request_has_the_same_deadline(short: Any) -> None:
         assert [part[:3] for part in line.rest().split(b"HTTP/1.1 ")[1:]] == [b"200", b"408"]
 
 
-def test_a_header_without_end_is_too_large(server: Any) -> None:
+def test_a_header_without_end_is_too_large(server: RegistryUnderTest) -> None:
     with RawConnection(server.port, seconds=30) as line:
         line.send(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n")
         with contextlib.suppress(OSError):
@@ -87,7 +87,7 @@ def test_a_header_without_end_is_too_large(server: Any) -> None:
 
 
 @pytest.mark.parametrize("ends", [b"\r\n", b""])
-def test_a_header_of_many_fields_is_refused(server: Any, ends: bytes) -> None:
+def test_a_header_of_many_fields_is_refused(server: RegistryUnderTest, ends: bytes) -> None:
     begin = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"
     with RawConnection(server.port) as line:
         line.send(begin + b"a:\r\n" * 99 + b"\r\n")
@@ -98,7 +98,7 @@ def test_a_header_of_many_fields_is_refused(server: Any, ends: bytes) -> None:
         assert found == 431 and "more than 100 fields" in error["detail"]
 
 
-def test_a_trailer_has_the_limits_of_a_header(server: Any) -> None:
+def test_a_trailer_has_the_limits_of_a_header(server: RegistryUnderTest) -> None:
     lines = ("POST /v1/resolve HTTP/1.1", "host: localhost", "content-type: application/json")
     for trailer in (b"a:\r\n" * 7_000, b"a: " + b"x" * 1_000_000):
         with RawConnection(server.port, *lines, "transfer-encoding: chunked") as line:
@@ -109,14 +109,14 @@ def test_a_trailer_has_the_limits_of_a_header(server: Any) -> None:
     assert server.call("GET", "/healthz")[0] == 200
 
 
-def test_a_few_requests_may_wait_for_an_earlier_one(server: Any) -> None:
+def test_a_few_requests_may_wait_for_an_earlier_one(server: RegistryUnderTest) -> None:
     with RawConnection(server.port) as line:
         begin = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"
         line.send((begin + b"\r\n") * 8 + begin + b"connection: close\r\n\r\n")
         assert line.rest().count(b"HTTP/1.1 200") == 9
 
 
-def test_a_train_of_requests_ends_its_connection(server: Any) -> None:
+def test_a_train_of_requests_ends_its_connection(server: RegistryUnderTest) -> None:
     """20 connections took 380 MiB, and stopped everything for 7 s."""
     train = b"GET / HTTP/1.1\r\n\r\n" * 14_000
     before = memory_of(server.process.pid, "VmHWM")
@@ -140,7 +140,7 @@ def test_a_refused_body_is_not_read_for_long(short: Any) -> None:
                 line.send(b"x" * 65536)
 
 
-def test_a_client_that_takes_no_response_is_closed(start: Any) -> None:
+def test_a_client_that_takes_no_response_is_closed(start: Start) -> None:
     server = start(config=SHORT)
     blob = server.upload(bytes(16 << 20))
     with RawConnection(server.port, f"GET /v1/blobs/{blob['sha256']} HTTP/1.1", "host: localhost") as line:
@@ -149,7 +149,7 @@ def test_a_client_that_takes_no_response_is_closed(start: Any) -> None:
         assert len(line.rest()) < 16 << 20
 
 
-def _blobs_open(server: Any) -> int:
+def _blobs_open(server: RegistryUnderTest) -> int:
     found = 0
     for each in Path(f"/proc/{server.process.pid}/fd").iterdir():
         with contextlib.suppress(OSError):
@@ -164,7 +164,7 @@ def test_waiting_requests_are_not_closed(short: Any) -> None:
     assert time.monotonic() - begun >= 2
 
 
-def test_a_crowd_of_idle_uploads_stops_nobody(start: Any) -> None:
+def test_a_crowd_of_idle_uploads_stops_nobody(start: Start) -> None:
     count = crowd(600, 60)
     # A body beyond what all uploads may buffer waits for others, until they are closed.
     server = start(config="[limits]\nidle_seconds = 8\n")
@@ -180,7 +180,7 @@ def test_a_crowd_of_idle_uploads_stops_nobody(start: Any) -> None:
             line.close()
 
 
-def test_beyond_the_limit_the_longest_silent_connection_ends(start: Any) -> None:
+def test_beyond_the_limit_the_longest_silent_connection_ends(start: Start) -> None:
     server = start(config="[limits]\nconnections = 8\n")
     lines = [upload(server.port, body=b"x") for _ in range(8)]
     try:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from harness.api_document import document
 from registry.raw_connection import RawConnection
+from registry.registry_client import RegistryUnderTest
 
 JSON = {"content-type": "application/json"}
 TOO_LARGE = (8 << 20) + 1
@@ -66,14 +67,14 @@ def engine() -> str:
     return "sqlite"
 
 
-def nothing_is_kept(server: Any) -> bool:
+def nothing_is_kept(server: RegistryUnderTest) -> bool:
     """No request made anything."""
     lists = ("artifacts", "models", "jobs", "locks", "misses", "workers")
     return all(server.ok("GET", f"/v1/{each}")["items"] == [] for each in lists)
 
 
 @pytest.mark.parametrize("name", TAKES_JSON)
-def test_a_body_that_is_no_json_is_malformed(server: Any, name: str) -> None:
+def test_a_body_that_is_no_json_is_malformed(server: RegistryUnderTest, name: str) -> None:
     method, path, _ = OPERATIONS[name]
     for case, body in UNREADABLE.items():
         reply = server.request(method, path, body, JSON)
@@ -84,7 +85,7 @@ def test_a_body_that_is_no_json_is_malformed(server: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TAKES_JSON)
-def test_a_body_of_another_form_is_refused(server: Any, name: str) -> None:
+def test_a_body_of_another_form_is_refused(server: RegistryUnderTest, name: str) -> None:
     method, path, _ = OPERATIONS[name]
     for body in REFUSED:
         error = server.error(method, path, body if body is not None else b"null")
@@ -93,7 +94,7 @@ def test_a_body_of_another_form_is_refused(server: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TAKES_JSON)
-def test_a_body_beyond_8_mib_is_refused_before_it_is_sent(server: Any, name: str) -> None:
+def test_a_body_beyond_8_mib_is_refused_before_it_is_sent(server: RegistryUnderTest, name: str) -> None:
     method, path, _ = OPERATIONS[name]
     lines = (f"{method} {path} HTTP/1.1", "host: localhost", "content-type: application/json")
     with RawConnection(server.port, *lines, f"content-length: {TOO_LARGE}") as line:
@@ -102,7 +103,7 @@ def test_a_body_beyond_8_mib_is_refused_before_it_is_sent(server: Any, name: str
 
 
 @pytest.mark.parametrize("name", READS)
-def test_a_body_of_a_get_means_nothing(server: Any, name: str) -> None:
+def test_a_body_of_a_get_means_nothing(server: RegistryUnderTest, name: str) -> None:
     _, path, _ = OPERATIONS[name]
     usual = server.request("GET", path)
     for body in (b"{}", b"{", b"x" * 100_000):
@@ -112,7 +113,7 @@ def test_a_body_of_a_get_means_nothing(server: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", READS)
-def test_whatever_a_client_accepts_the_reply_is_of_the_described_type(server: Any, name: str) -> None:
+def test_whatever_a_client_accepts_the_reply_is_of_the_described_type(server: RegistryUnderTest, name: str) -> None:
     _, path, _ = OPERATIONS[name]
     usual = server.request("GET", path)
     for accept in ("text/html", "application/xml;q=0.9", "application/json;q=0", "image/*, ;;;", "x" * 10_000, ""):

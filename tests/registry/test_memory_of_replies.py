@@ -13,7 +13,7 @@ import pytest
 from fastapi import Request
 from harness.api_document import application, routes
 from harness.rows import for_each
-from registry.registry_client import RegistryUnderTest, ref_key
+from registry.registry_client import RegistryUnderTest, Start, ref_key
 from registry.test_bounded import memory_of
 
 from mxr.errors import UnauthenticatedError
@@ -180,7 +180,7 @@ def test_downloads_that_nobody_reads_take_little_memory(server: RegistryUnderTes
 
 
 @pytest.mark.parametrize("what", ["events", "log"])
-def test_logs_that_nobody_reads_take_little_memory(start: Any, what: str) -> None:
+def test_logs_that_nobody_reads_take_little_memory(start: Start, what: str) -> None:
     """Each event stream held 12.9 MiB: up to 512 KiB of log, as JSON, several times; each reply the whole log."""
     server = start()
     server.submit(ref_key(server.register_model()))
@@ -209,7 +209,7 @@ def test_logs_that_nobody_reads_take_little_memory(start: Any, what: str) -> Non
         assert (len(reply.data), reply.headers["mxr-log-next"]) == (end - offset, str(end))
 
 
-def test_the_public_page_takes_no_memory_of_callers_with_tokens(start: Any) -> None:
+def test_the_public_page_takes_no_memory_of_callers_with_tokens(start: Start) -> None:
     server = start(config="[limits]\nreply_memory = 2097152\n")
     for number in range(20):
         key = ref_key(f"sha256:{number:064x}", inputs={"x" * 26_000: [1]})

@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from harness.api_document import CONFORMANCE, document, faults, operations, routes
 from harness.rows import for_each
 from openapi_spec_validator import OpenAPIV31SpecValidator
-from registry.registry_client import REF, gpu_key, ref_key
+from registry.registry_client import REF, RegistryUnderTest, gpu_key, ref_key
 from starlette.routing import Route
 
 from mxr.artifact.attributes import Request
@@ -42,7 +42,7 @@ def walk(part: Any) -> Iterator[dict[str, Any]]:
             yield from walk(each)
 
 
-def test_the_document_is_valid(server: Any) -> None:
+def test_the_document_is_valid(server: RegistryUnderTest) -> None:
     assert server.ok("GET", "/openapi.json") == document()
     OpenAPIV31SpecValidator(document()).validate()
     assert document()["openapi"] == "3.1.0"
@@ -67,7 +67,7 @@ def test_no_request_builds_a_route() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(document()["paths"]))
-def test_a_path_tells_the_methods_that_it_has(server: Any, path: str) -> None:
+def test_a_path_tells_the_methods_that_it_has(server: RegistryUnderTest, path: str) -> None:
     described = {method.upper() for method in document()["paths"][path]}
     asked = path.replace("{sha256}", "0" * 64).replace("{", "").replace("}", "")
     for method in {"GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"} - described:
@@ -179,7 +179,7 @@ def test_what_the_schema_refuses_the_code_refuses_too(path: str, value: Any) -> 
         codec.decode(job_protocol.CompileRequest, body)
 
 
-def test_every_operation_answers_as_described(server: Any) -> None:
+def test_every_operation_answers_as_described(server: RegistryUnderTest) -> None:
     """The harness holds each request and each reply against the document; here is one of each operation."""
     CONFORMANCE.seen.clear()
     key = ref_key(server.register_model())

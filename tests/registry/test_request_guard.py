@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from harness.rows import for_each
 from registry.raw_connection import RawConnection
+from registry.registry_client import RegistryUnderTest, Start
 
 from mxr_registry.server.request_guard import is_own_host
 
@@ -20,7 +19,7 @@ def engine() -> str:
 
 
 @pytest.fixture(scope="module")
-def port(server: Any) -> int:
+def port(server: RegistryUnderTest) -> int:
     return int(server.port)
 
 
@@ -69,7 +68,7 @@ def test_exactly_one_host(port: int) -> None:
     assert status(port, "GET http://evil.example/healthz HTTP/1.1", "host: 127.0.0.1") == 200
 
 
-def test_allowed_hosts_are_served(start: Any) -> None:
+def test_allowed_hosts_are_served(start: Start) -> None:
     server = start("--allowed-host", "Registry.Test", "--allowed-host", "mxr.internal")
     for host, found in (("registry.test:80", 200), ("mxr.internal", 200), ("other.internal", 403)):
         assert status(server.port, "GET /healthz HTTP/1.1", f"host: {host}") == found
@@ -135,7 +134,7 @@ def test_a_large_body_is_refused_before_it_is_sent(port: int) -> None:
     assert (found, error["code"]) == (413, "too_large")
 
 
-def test_large_bodies_share_one_memory(start: Any) -> None:
+def test_large_bodies_share_one_memory(start: Start) -> None:
     server = start(config="[limits]\nbody = 200000\nbody_memory = 1500000\n")
     lines = ("POST /v1/survey HTTP/1.1", "host: localhost", JSON)
     with RawConnection(server.port, *lines, "content-length: 200000", body=b"[") as first:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from typing import Any
 
 import pytest
 from harness.waiting import until
 from registry.raw_connection import RawConnection
+from registry.registry_client import RegistryUnderTest, Start
 
 MADE = re.compile(r"[0-9a-f]{16}")
 
@@ -20,12 +20,14 @@ def engine() -> str:
     return "sqlite"
 
 
-def id_of(server: Any, method: str = "GET", path: str = "/healthz", headers: dict[str, str] | None = None) -> str:
+def id_of(
+    server: RegistryUnderTest, method: str = "GET", path: str = "/healthz", headers: dict[str, str] | None = None
+) -> str:
     return str(server.request(method, path, headers=headers).headers["x-request-id"])
 
 
 @pytest.mark.parametrize("id", ["a", "7", "deploy-17/pod.4", "0af7651916cd43dd8448eb211c80319c", "x" * 128])
-def test_an_id_of_the_client_is_taken(server: Any, id: str) -> None:
+def test_an_id_of_the_client_is_taken(server: RegistryUnderTest, id: str) -> None:
     assert id_of(server, headers={"x-request-id": id}) == id
     reply = server.request("GET", "/nothing", headers={"x-request-id": id})
     assert (reply.headers["x-request-id"], reply.json()["request_id"]) == (id, id)
@@ -34,7 +36,7 @@ def test_an_id_of_the_client_is_taken(server: Any, id: str) -> None:
 @pytest.mark.parametrize(
     "id", ["", " ", "a b", "x" * 129, "x" * 10_000, "\x1b[2J", "a\tb", "é", '"', "<script>", "-rf", "a,b", "%0a"]
 )
-def test_an_id_that_could_harm_is_replaced(server: Any, id: str) -> None:
+def test_an_id_that_could_harm_is_replaced(server: RegistryUnderTest, id: str) -> None:
     lines = ("GET /nothing HTTP/1.1", "host: localhost", f"x-request-id: {id}", "connection: close")
     with RawConnection(server.port, *lines) as line:
         head, _, body = line.rest().partition(b"\r\n\r\n")
@@ -43,13 +45,13 @@ def test_an_id_that_could_harm_is_replaced(server: Any, id: str) -> None:
     assert MADE.fullmatch(found) and f"x-request-id: {found}".encode() in head
 
 
-def test_two_ids_are_none(server: Any) -> None:
+def test_two_ids_are_none(server: RegistryUnderTest) -> None:
     lines = ("GET /nothing HTTP/1.1", "host: localhost", "x-request-id: one", "x-request-id: two")
     with RawConnection(server.port, *lines) as line:
         assert MADE.fullmatch(line.error()[1]["request_id"])
 
 
-def test_every_reply_has_its_own(server: Any) -> None:
+def test_every_reply_has_its_own(server: RegistryUnderTest) -> None:
     asked = ["/healthz", "/v1/artifacts", "/nothing", "/metrics", "/v1/models/nothing"]
     found = [id_of(server, "GET", each) for each in asked * 2]
     assert len(set(found)) == len(found) and all(map(MADE.fullmatch, found))
@@ -65,7 +67,7 @@ def test_every_reply_has_its_own(server: Any) -> None:
         (("DELETE /v1/resolve HTTP/1.1", "host: localhost", "x-request-id: mine"), 405),
     ],
 )
-def test_who_refuses_a_request_knows_its_id(server: Any, lines: tuple[str, ...], status: int) -> None:
+def test_who_refuses_a_request_knows_its_id(server: RegistryUnderTest, lines: tuple[str, ...], status: int) -> None:
     with RawConnection(server.port, *lines) as line:
         found, error = line.error()
     assert (found, error["status"], error["request_id"]) == (status, status, "mine")
@@ -74,14 +76,14 @@ def test_who_refuses_a_request_knows_its_id(server: Any, lines: tuple[str, ...],
 @pytest.mark.parametrize(
     "data", [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nno colon\r\n\r\n", b"\x16\x03\x01\x02\x00\x01"]
 )
-def test_what_is_not_http_is_refused_in_the_same_form(server: Any, data: bytes) -> None:
+def test_what_is_not_http_is_refused_in_the_same_form(server: RegistryUnderTest, data: bytes) -> None:
     with RawConnection(server.port) as line:
         line.send(data)
         found, error = line.error()
     assert (found, error["code"]) == (400, "malformed") and MADE.fullmatch(error["request_id"])
 
 
-def test_the_log_names_the_request(start: Any) -> None:
+def test_the_log_names_the_request(start: Start) -> None:
     server = start()
     with sqlite3.connect(server.data / "registry.db") as database:
         database.execute("ALTER TABLE locks RENAME TO gone")

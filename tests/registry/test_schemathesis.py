@@ -11,13 +11,13 @@ import os
 import subprocess
 import sysconfig
 from pathlib import Path
-from typing import Any
 
 import pytest
 from harness.api_document import operations
 from harness.registry import by_socket
 from harness.scale import SOAK
 from paths import ROOT
+from registry.registry_client import Start
 
 PROGRAM = Path(sysconfig.get_path("scripts"), "schemathesis")
 CONFIG = ROOT / "tests" / "registry" / "schemathesis.toml"
@@ -39,7 +39,7 @@ def engine() -> str:
 
 @pytest.mark.timeout(2 * SECONDS + 240)
 @pytest.mark.parametrize("token", [True, False] if SOAK else [True], ids=lambda token: "token" if token else "no token")
-def test_no_request_gets_a_reply_that_the_document_does_not_describe(start: Any, tmp_path: Path, token: bool) -> None:
+def test_no_request_gets_a_reply_that_the_document_does_not_describe(start: Start, tmp_path: Path, token: bool) -> None:
     """With a token that may do everything, it also drops and changes the token where the document asks for one.
 
     Without one, in a soak run: access/test_scopes sends every operation wrong tokens, and none.

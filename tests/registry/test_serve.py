@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from harness.programs import run as run_program
 from harness.registry import PROBLEM, RegistryProcess, registry_environ
+from registry.registry_client import RegistryUnderTest, Start
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ def run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return run_program(["mxr-registry", *words], env={**os.environ, **environ})
 
 
-def test_it_says_where_it_listens_and_is_ready_then(start: Any) -> None:
+def test_it_says_where_it_listens_and_is_ready_then(start: Start) -> None:
     server = start()
     assert server.line == f"mxr-registry: listening on {server.url} (data in {server.data})\n"
     assert server.call("GET", "/healthz") == (200, {"ok": True})
@@ -35,13 +36,13 @@ def test_it_says_where_it_listens_and_is_ready_then(start: Any) -> None:
 
 
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-def test_it_stops_when_told_to(start: Any, how: int, code: int) -> None:
+def test_it_stops_when_told_to(start: Start, how: int, code: int) -> None:
     server = start()
     assert server.call("GET", "/healthz")[0] == 200
     assert server.stop(how) == code
 
 
-def test_a_reload_without_a_certificate_ends_nothing(start: Any) -> None:
+def test_a_reload_without_a_certificate_ends_nothing(start: Start) -> None:
     """`systemctl reload`; a terminal that closes still ends it."""
     server = start()
     server.process.send_signal(signal.SIGHUP)
@@ -90,7 +91,7 @@ def test_it_stops_when_told_to_before_it_serves(tmp_path: Path) -> None:
     assert done.returncode == 0, done
 
 
-def test_it_stops_while_an_upload_hangs(start: Any) -> None:
+def test_it_stops_while_an_upload_hangs(start: Start) -> None:
     server = start()
     with socket.create_connection(("127.0.0.1", server.port)) as line:
         line.sendall(
@@ -103,7 +104,7 @@ def test_it_stops_while_an_upload_hangs(start: Any) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_beyond_this_machine_nobody_finds_a_token_by_himself(start: Any, host: str) -> None:
+def test_beyond_this_machine_nobody_finds_a_token_by_himself(start: Start, host: str) -> None:
     server = start("--host", host)
     assert server.url.startswith(f"http://{'[::]' if host == '::' else host}:")
     assert not server.socket_path.exists()
@@ -112,7 +113,7 @@ def test_beyond_this_machine_nobody_finds_a_token_by_himself(start: Any, host: s
     assert server.call("GET", "/v1/artifacts")[0] == 200
 
 
-def test_a_port_that_is_taken_is_said(start: Any, tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_said(start: Start, tmp_path: Path) -> None:
     server = start()
     done = run("serve", "--port", str(server.port), "--data", str(tmp_path / "other"))
     assert (done.returncode, len(done.stderr.splitlines())) == (75, 2)
@@ -133,7 +134,7 @@ def test_settings_that_are_not_right_are_said_in_two_lines(tmp_path: Path, envir
     assert done.returncode in (2, 75) and words in lines[0] and len(lines) == 2, done.stderr
 
 
-def test_many_may_start_on_one_new_folder_at_once(start: Any, databases: Any, tmp_path: Path) -> None:
+def test_many_may_start_on_one_new_folder_at_once(start: Start, databases: Any, tmp_path: Path) -> None:
     rows = databases(tmp_path / "shared", migrated=False)
     with ThreadPoolExecutor(4) as pool:
         servers = list(pool.map(lambda _: start(data=tmp_path / "shared", rows=rows), range(4)))
@@ -142,7 +143,7 @@ def test_many_may_start_on_one_new_folder_at_once(start: Any, databases: Any, tm
     assert {server.get(f"/v1/blobs/{name}").data for server in servers} == {data}
 
 
-def test_replies_in_our_form_for_what_is_not_there(server: Any) -> None:
+def test_replies_in_our_form_for_what_is_not_there(server: RegistryUnderTest) -> None:
     for method, path, status in (("GET", "/nothing", 404), ("PATCH", "/v1/artifacts", 405), ("GET", "/v1/", 404)):
         found, said = server.call(method, path)
         assert found == said["status"] == status and set(said) == {*PROBLEM, "request_id"}

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from harness.tokens import token_for
 from paths import DATA, ROOT
-from registry.registry_client import GFX908, ONNX_MODEL, gpu_key
+from registry.registry_client import GFX908, ONNX_MODEL, Start, gpu_key
 from servers.faulty import Alter, Answer, Cut, Faulty
 
 PAGE = (ROOT / "docs" / "slim_images.md").read_text()
@@ -87,7 +87,7 @@ def names(folder: Path) -> list[str]:
     return sorted(each.name for each in folder.iterdir())
 
 
-def test_a_program_is_fetched_once(start: Any, slim: Slim, image: Path) -> None:
+def test_a_program_is_fetched_once(start: Start, slim: Slim, image: Path) -> None:
     server = start()
     refused = slim(fetch(server.url))
     assert refused.returncode == 1
@@ -111,7 +111,7 @@ def test_a_program_is_fetched_once(start: Any, slim: Slim, image: Path) -> None:
     assert (image / "header").read_text() == f"Authorization: Bearer {server.tokens['admin']}\n"
 
 
-def test_what_goes_wrong_on_the_way(start: Any, slim: Slim, image: Path) -> None:
+def test_what_goes_wrong_on_the_way(start: Start, slim: Slim, image: Path) -> None:
     server = start()
     server.publish(GFX908, gpu_key(ONNX_MODEL), **FACTS)
     old = b"the program of yesterday"
@@ -150,7 +150,7 @@ class SecondFile(BaseHTTPRequestHandler):
         """Says nothing."""
 
 
-def test_an_artifact_of_several_files_is_refused(start: Any, slim: Slim, image: Path) -> None:
+def test_an_artifact_of_several_files_is_refused(start: Start, slim: Slim, image: Path) -> None:
     server = start()
     _, artifact = server.publish(GFX908, gpu_key(ONNX_MODEL), **FACTS)
     SecondFile.found = server.ok("POST", "/v1/resolve", json.loads((image / "request.json").read_text()))
@@ -169,14 +169,14 @@ def test_a_registry_that_is_away_is_said(slim: Slim, image: Path) -> None:
     assert names(image) == ["fetch.sh", "request.json"]
 
 
-def test_the_same_request_asks_for_a_compile(start: Any, slim: Slim) -> None:
+def test_the_same_request_asks_for_a_compile(start: Start, slim: Slim) -> None:
     server = start()
     server.register_model()
     done = slim(COMPILE.replace("https://registry.example.com", server.url))
     assert done.returncode == 0 and json.loads(done.stdout)["state"] == "queued"
 
 
-def test_mxr_key_writes_the_request(start: Any, slim: Slim, image: Path) -> None:
+def test_mxr_key_writes_the_request(start: Start, slim: Slim, image: Path) -> None:
     server = start()
     server.publish(GFX908, gpu_key(ONNX_MODEL), **FACTS)
     target = ("--arch", "gfx908:sramecc+:xnack-", "--num-cu", "120", "--rocm", "7.2", "--migraphx", "2.15")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from typing import Any
 
 import pytest
 from harness.waiting import requests_read
-from registry.registry_client import ONNX_MODEL, REF, REF_CAPABILITIES, gpu_key, ref_key
+from registry.registry_client import ONNX_MODEL, REF, REF_CAPABILITIES, RegistryUnderTest, gpu_key, ref_key
 
 from mxr.artifact.limits import MAX_OPEN_PER_KEY
 from mxr_registry.config.connections import ConnectionSettings
@@ -23,7 +22,7 @@ def engine() -> str:
     return "sqlite"
 
 
-def test_resolves_and_probes_do_not_wait_behind_other_requests(server: Any) -> None:
+def test_resolves_and_probes_do_not_wait_behind_other_requests(server: RegistryUnderTest) -> None:
     key = ref_key(ONNX_MODEL)
     assert server.publish(REF, key)[0] == 201
     with contextlib.closing(sqlite3.connect(server.data / "registry.db", isolation_level=None)) as other:
@@ -46,7 +45,7 @@ def test_resolves_and_probes_do_not_wait_behind_other_requests(server: Any) -> N
     assert {each.reply()[0] for each in waiting} <= {200, 201, 503}
 
 
-def test_surveys_keep_no_worker_from_its_lease(server: Any) -> None:
+def test_surveys_keep_no_worker_from_its_lease(server: RegistryUnderTest) -> None:
     """They held all shared threads, for almost an hour, and every lease expired meanwhile."""
     server.clear()
     model = server.register_model()

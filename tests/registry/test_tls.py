@@ -14,6 +14,7 @@ import pytest
 import urllib3
 from harness.programs import command, run
 from harness.waiting import until
+from registry.registry_client import RegistryUnderTest
 from servers.certificates import write_certificate
 
 from mxr.client.registry import Client
@@ -37,7 +38,7 @@ def served(start: Callable[..., Any], tmp_path: Path) -> Any:
     return server
 
 
-def serial(server: Any) -> str:
+def serial(server: RegistryUnderTest) -> str:
     """The serial number of the certificate that a new connection gets."""
     with socket.create_connection(("127.0.0.1", server.port), 60) as plain:
         context = ssl.create_default_context()
@@ -47,7 +48,7 @@ def serial(server: Any) -> str:
             return ssl.DER_cert_to_PEM_cert(line.getpeercert(binary_form=True) or b"")
 
 
-def client(server: Any, ca_file: Path | None, **more: Any) -> Client:
+def client(server: RegistryUnderTest, ca_file: Path | None, **more: Any) -> Client:
     """A client that trusts an authority."""
     return Client(Settings(server.url, token=server.tokens["admin"], ca_file=ca_file, **more))
 

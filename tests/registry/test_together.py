@@ -10,14 +10,14 @@ from threading import Barrier
 from typing import Any
 
 import pytest
-from registry.registry_client import ONNX
+from registry.registry_client import ONNX, Parts, RegistryUnderTest
 
 MANY = 8
 ROUNDS = 4
 
 
 @pytest.fixture(scope="module")
-def both(server: Any) -> Iterator[tuple[Any, Any]]:
+def both(server: RegistryUnderTest) -> Iterator[tuple[Any, Any]]:
     """Two registries on one database."""
     second = type(server)(server.data, rows=server.rows)
     yield server, second
@@ -54,7 +54,7 @@ def test_a_new_model_is_registered(both: Any) -> None:
         assert known.count(stated["model"]) == 1
 
 
-def test_programs_of_one_new_model_are_published(both: Any, parts: Any) -> None:
+def test_programs_of_one_new_model_are_published(both: Any, parts: Parts) -> None:
     """Of different keys, and the same one twice: the model is new to all of them."""
     manifest = both[0].manifest(parts.ref)
     for n in range(2):
@@ -71,7 +71,7 @@ def test_programs_of_one_new_model_are_published(both: Any, parts: Any) -> None:
         assert len(both[0].call("GET", f"/v1/artifacts?model={model}")[1]["items"]) == MANY // 2
 
 
-def test_each_promotion_has_its_place(both: Any, parts: Any) -> None:
+def test_each_promotion_has_its_place(both: Any, parts: Parts) -> None:
     """The latest wins, so that no two may be the latest."""
     key = parts.gpu_key("gfx90a")
     ids = [both[0].publish(data, key, attributes={"sramecc": "+", "xnack": "-"})[1]["id"] for data in parts.same_key]
@@ -95,7 +95,7 @@ def test_the_same_blob_arrives(both: Any) -> None:
         assert both[0].rows.execute(f"SELECT count(*) FROM blobs WHERE sha256 = '{names[0][1]}'") == [(1,)]
 
 
-def test_each_miss_counts(both: Any, parts: Any) -> None:
+def test_each_miss_counts(both: Any, parts: Parts) -> None:
     found = at_once(lambda n: both[n % 2].call("POST", "/v1/resolve", {"key": parts.gpu_key("gfx1201")}))
     assert {status for status, _ in found} == {404}
     (miss,) = both[0].call("GET", "/v1/misses")[1]["items"]
@@ -103,7 +103,7 @@ def test_each_miss_counts(both: Any, parts: Any) -> None:
     assert MANY // 2 <= miss["count"] <= MANY
 
 
-def test_what_a_resolve_finds_stays_whole_while_it_is_removed(both: Any, parts: Any) -> None:
+def test_what_a_resolve_finds_stays_whole_while_it_is_removed(both: Any, parts: Parts) -> None:
     """Publish, remove and resolve the same artifact: each answer is one of those that a moment could give."""
     body = {"key": parts.gpu_key(), "manifest": both[0].manifest(parts.gfx908), **parts.explicit}
     body["intent"] = {"restore": True}

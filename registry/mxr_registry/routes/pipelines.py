@@ -9,6 +9,7 @@ from functools import partial
 from fastapi import Request
 
 from mxr.errors import Json
+from mxr.protocol.artifacts import message_document
 from mxr.protocol.surveys import ChangedJobs, Survey, SurveyReply, WatchJobs
 from mxr_registry.access.scopes import Caller
 from mxr_registry.jobs import survey as surveys
@@ -30,19 +31,21 @@ TOPIC = 512
 """Bytes of memory that a watch holds for each of its jobs while it waits."""
 
 
-@router.post("/survey", responses=errors(429))
+@router.post("/survey", response_model=SurveyReply, responses=errors(429))
 async def survey(
     message: Large[Survey], services: ServicesDep, caller: CallerDep, client: RequesterDep, rules: JobRulesDep
-) -> SurveyReply:
+) -> Json:
     """Survey the status of many requests.
 
     For each request: the artifact, the open job, whether a worker can compile it, and an estimated duration. Read-only:
     it creates no job and counts no miss.
     """
 
-    def read() -> SurveyReply:
+    def read() -> Json:
         with services.db.reading() as session:
-            return surveys.survey(session, rules, caller.namespace, message, caller.owner)
+            found = surveys.survey(session, rules, caller.namespace, message, caller.owner)
+        # In the thread: there can be a thousand.
+        return message_document(found)
 
     return await services.surveys.run(client, read)
 

@@ -77,6 +77,8 @@ class ScopedRoute(APIRoute):
             options["strict_content_type"] = False
             endpoint = replying(endpoint)
         super().__init__(path, endpoint, **options)
+        # FastAPI itself would read a body without bounds, and pass over fields that it does not know.
+        assert (self.body is None) == (self.body_field is None), path
 
     def get_route_handler(self) -> Handler:
         """Return the handler, which checks the token first, and then reads the body."""

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from harness.programs import BIN
 from harness.registry import by_socket, registry_environ
+from registry.registry_client import RegistryUnderTest, Start
 
 from mxr.client.registry import Client
 from mxr.errors import MxrError, NotAllowedError, NotARegistryError, UnauthenticatedError
@@ -79,13 +80,13 @@ def open_to_all(path: Path) -> None:
             folder.chmod(folder.stat().st_mode | stat.S_IXOTH)
 
 
-def clients(server: Any) -> Settings:
+def clients(server: RegistryUnderTest) -> Settings:
     """The settings of a program of the same user, without a token."""
     folder = server.socket_path.parent
     return Settings(server.url, socket_dirs=(folder,), timeout=20.0)
 
 
-def test_its_user_needs_no_token(start: Any) -> None:
+def test_its_user_needs_no_token(start: Start) -> None:
     server = start()
     path = server.socket_path
     assert path.name == f"{socket.gethostname()}_{server.port}.sock"
@@ -101,7 +102,7 @@ def test_its_user_needs_no_token(start: Any) -> None:
     assert not path.exists()
 
 
-def test_its_place_is_in_the_folder_of_the_session(start: Any, tmp_path: Path, databases: Any) -> None:
+def test_its_place_is_in_the_folder_of_the_session(start: Start, tmp_path: Path, databases: Any) -> None:
     session = tmp_path / "session"
     session.mkdir(mode=0o700)
     rows = databases(tmp_path / "data")
@@ -109,7 +110,7 @@ def test_its_place_is_in_the_folder_of_the_session(start: Any, tmp_path: Path, d
     assert server.socket_path.parent == session / "mxr" and whoami(server.socket_path)[0] == 200
 
 
-def test_a_token_counts_where_there_is_one(start: Any) -> None:
+def test_a_token_counts_where_there_is_one(start: Start) -> None:
     server = start()
     assert whoami(server.socket_path, authorization="Bearer x")[0] == 401
     said = whoami(server.socket_path, authorization=f"Bearer {server.tokens['work']}")[1]
@@ -117,11 +118,11 @@ def test_a_token_counts_where_there_is_one(start: Any) -> None:
 
 
 @pytest.mark.parametrize("header", ["x_forwarded_for", "forwarded", "via", "x_real_ip", "x_forwarded_proto"])
-def test_what_a_proxy_passes_on_has_no_rights(start: Any, header: str) -> None:
+def test_what_a_proxy_passes_on_has_no_rights(start: Start, header: str) -> None:
     assert whoami(start().socket_path, **{header: "127.0.0.1"})[0] == 401
 
 
-def test_what_came_by_the_port_has_no_rights(start: Any) -> None:
+def test_what_came_by_the_port_has_no_rights(start: Start) -> None:
     server = start()
     with pytest.raises(UnauthenticatedError) as caught:
         Client(Settings(server.url)).whoami()
@@ -129,7 +130,7 @@ def test_what_came_by_the_port_has_no_rights(start: Any) -> None:
 
 
 @as_root
-def test_another_user_has_no_rights_without_a_token(start: Any) -> None:
+def test_another_user_has_no_rights_without_a_token(start: Start) -> None:
     server = start()
     path, token = server.socket_path, server.tokens["admin"]
     assert "PermissionError" in run_as(MALLORY, lambda: whoami(path))
@@ -154,7 +155,7 @@ def test_root_has_the_rights_of_a_user_who_serves_and_nobody_unknown(monkeypatch
 
 @as_root
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_who_took_the_port_gets_nothing(start: Any, host: str) -> None:
+def test_who_took_the_port_gets_nothing(start: Start, host: str) -> None:
     """The user's own registry listens on the same port of another address, or is just away."""
     server = start()
     own, port = clients(server), server.port
@@ -194,7 +195,7 @@ def test_who_took_the_port_gets_nothing(start: Any, host: str) -> None:
         os.waitpid(child, 0)
 
 
-def test_one_that_was_left_behind_is_replaced(start: Any) -> None:
+def test_one_that_was_left_behind_is_replaced(start: Start) -> None:
     server = start()
     server.kill9()
     assert server.socket_path.exists()
@@ -204,7 +205,7 @@ def test_one_that_was_left_behind_is_replaced(start: Any) -> None:
     assert whoami(server.socket_path)[0] == 200
 
 
-def test_what_is_no_socket_stays_and_is_said(start: Any) -> None:
+def test_what_is_no_socket_stays_and_is_said(start: Start) -> None:
     server = start()
     path = server.socket_path
     server.stop()
@@ -216,7 +217,7 @@ def test_what_is_no_socket_stays_and_is_said(start: Any) -> None:
 
 
 @as_root
-def test_a_folder_of_another_user_is_not_used(start: Any, tmp_path: Path) -> None:
+def test_a_folder_of_another_user_is_not_used(start: Start, tmp_path: Path) -> None:
     folder = tmp_path / "data-state" / "mxr" / "run"
     folder.mkdir(parents=True)
     os.chown(folder, MALLORY, MALLORY)
@@ -232,7 +233,7 @@ def test_a_folder_of_another_user_is_not_used(start: Any, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
-def test_nor_one_that_others_can_write(start: Any, mode: int) -> None:
+def test_nor_one_that_others_can_write(start: Start, mode: int) -> None:
     server = start()
     server.socket_path.parent.chmod(mode)
     with pytest.raises(UnauthenticatedError):
@@ -244,7 +245,7 @@ def test_nor_one_that_others_can_write(start: Any, mode: int) -> None:
     assert whoami(server.socket_path)[0] == 200, "its own folder is mended"
 
 
-def test_a_path_of_any_length(start: Any, tmp_path: Path) -> None:
+def test_a_path_of_any_length(start: Start, tmp_path: Path) -> None:
     deep = tmp_path / ("x" * 200) / "data"
     server = start(data=deep)
     assert len(str(server.socket_path)) > 300
@@ -269,7 +270,7 @@ class TestForProxies:
         folder.mkdir(mode=0o755)
         return folder / "registry.sock"
 
-    def test_it_needs_a_token_of_everybody(self, start: Any, path: Path) -> None:
+    def test_it_needs_a_token_of_everybody(self, start: Start, path: Path) -> None:
         server = start("--unix", str(path))
         assert f"listening on unix:{path} and http://127.0.0.1:{server.port}" in server.line
         assert stat.S_IMODE(path.stat().st_mode) == 0o666
@@ -281,7 +282,7 @@ class TestForProxies:
             Client(Settings(f"unix:{path}")).whoami()
         assert whoami(server.socket_path)[1]["name"] == "local"
 
-    def test_its_proxy_tells_whose_request_it_is(self, start: Any, path: Path) -> None:
+    def test_its_proxy_tells_whose_request_it_is(self, start: Start, path: Path) -> None:
         server = start("--unix", str(path), "--trusted-proxies", "127.0.0.1", "--verbose")
         headers = {"authorization": f"Bearer {server.tokens['work']}", "x_forwarded_for": "203.0.113.9"}
         assert whoami(path, **headers)[0] == 200
@@ -295,7 +296,7 @@ class TestForProxies:
         assert (done.returncode, path.exists()) == (2, False)
         assert f"other users can write it (mode {mode:04o}" in done.stderr
 
-    def test_one_that_is_served_is_said(self, start: Any, path: Path, tmp_path: Path) -> None:
+    def test_one_that_is_served_is_said(self, start: Start, path: Path, tmp_path: Path) -> None:
         start("--unix", str(path))
         words = [BIN / "mxr-registry", "serve", "--unix", path, "--data", tmp_path / "other"]
         done = subprocess.run(words, capture_output=True, text=True, env=registry_environ(), check=False)

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from registry.registry_client import GFX908, ONNX, REF, REF_CAPABILITIES, marked, on_sqlite
+from registry.registry_client import GFX908, ONNX, REF, REF_CAPABILITIES, Parts, RegistryUnderTest, marked, on_sqlite
 
 from mxr.artifact.limits import MAX_LOCKS_EACH
 
@@ -20,7 +20,7 @@ FACTS = {"attributes": {"num_cu": 120, "sramecc": "+", "xnack": "-"}}
 class As:
     """The requests of one principal with these scopes."""
 
-    server: Any
+    server: RegistryUnderTest
     name: str
     header: dict[str, str]
 
@@ -45,7 +45,7 @@ class As:
 class Principals:
     """Makes principals: `principals("alice", "fetch")`."""
 
-    def __init__(self, server: Any) -> None:
+    def __init__(self, server: RegistryUnderTest) -> None:
         self.server = server
 
     def __call__(self, name: str, *scopes: str) -> As:
@@ -55,7 +55,7 @@ class Principals:
 
 
 @pytest.fixture
-def principals(server: Any) -> Principals:
+def principals(server: RegistryUnderTest) -> Principals:
     """Principals of the registry of the module, which has no jobs and artifacts yet."""
     server.clear()
     return Principals(server)
@@ -80,7 +80,7 @@ def publish(who: As, key: dict[str, Any], data: bytes = GFX908, **more: Any) -> 
 
 @on_sqlite
 class TestPublish:
-    def test_it_amends_and_removes_its_own(self, principals: Principals, parts: Any) -> None:
+    def test_it_amends_and_removes_its_own(self, principals: Principals, parts: Parts) -> None:
         alice, bob = principals("alice", "publish"), principals("bob", "publish")
         own = publish(alice, parts.gpu_key())
         assert own["created_by"] == "alice"
@@ -100,7 +100,7 @@ class TestPublish:
         alice.ok("DELETE", f"/v1/artifacts/{own['id']}")
 
     def test_what_was_removed_comes_back_only_by_who_removed_it(
-        self, server: Any, principals: Principals, parts: Any
+        self, server: RegistryUnderTest, principals: Principals, parts: Parts
     ) -> None:
         alice, bob, admin = principals("alice", "publish"), principals("bob", "publish"), principals("root", "admin")
         own = publish(alice, parts.gpu_key())
@@ -123,13 +123,15 @@ class TestPublish:
         admin.ok("POST", "/v1/artifacts", meant)
         assert alice.ok("POST", "/v1/artifacts", again)["restored_by"] == "root"
 
-    def test_it_restores_what_it_removed_itself(self, principals: Principals, parts: Any) -> None:
+    def test_it_restores_what_it_removed_itself(self, principals: Principals, parts: Parts) -> None:
         alice = principals("alice", "publish")
         own = publish(alice, parts.gpu_key())
         alice.ok("DELETE", f"/v1/artifacts/{own['id']}")
         assert publish(alice, parts.gpu_key(), intent={"restore": True})["restored_by"] == "alice"
 
-    def test_it_removes_nothing_that_was_built(self, server: Any, principals: Principals, parts: Any) -> None:
+    def test_it_removes_nothing_that_was_built(
+        self, server: RegistryUnderTest, principals: Principals, parts: Parts
+    ) -> None:
         """Not even under the name of the worker that built it."""
         both = principals("builder", "work", "publish")
         server.submit(parts.ref_key(model=server.register_model()))
@@ -140,7 +142,7 @@ class TestPublish:
         job = both.ok("POST", f"/v1/jobs/{lease['job']}/finish", {"fence": lease["fence"], "artifact": artifact})
         assert "was built by builder" in both.refused("DELETE", f"/v1/artifacts/{job['artifact']}")
 
-    def test_what_it_tries_beyond_that(self, principals: Principals, parts: Any) -> None:
+    def test_what_it_tries_beyond_that(self, principals: Principals, parts: Parts) -> None:
         alice = principals("alice", "publish")
         own = publish(alice, parts.gpu_key())
         for method, path, body in (
@@ -156,7 +158,9 @@ class TestPublish:
         ):
             assert " has the scope publish; this needs " in alice.refused(method, path, body)
 
-    def test_locks_belong_to_who_made_them(self, server: Any, principals: Principals, parts: Any) -> None:
+    def test_locks_belong_to_who_made_them(
+        self, server: RegistryUnderTest, principals: Principals, parts: Parts
+    ) -> None:
         alice, bob, release = (
             principals("alice", "publish"),
             principals("bob", "publish"),
@@ -173,7 +177,9 @@ class TestPublish:
         assert "belongs to release" in alice.refused("DELETE", "/v1/locks/release")
         release.ok("DELETE", "/v1/locks/release")
 
-    def test_a_lock_does_not_stop_an_administrator(self, server: Any, principals: Principals, parts: Any) -> None:
+    def test_a_lock_does_not_stop_an_administrator(
+        self, server: RegistryUnderTest, principals: Principals, parts: Parts
+    ) -> None:
         mallory, admin = principals("mallory", "publish"), principals("root", "admin")
         bad = server.publish(GFX908, parts.gpu_key(), **FACTS)[1]["id"]
         other = server.publish(REF, parts.ref_key())[1]["id"]
@@ -184,7 +190,7 @@ class TestPublish:
         assert admin.ok("GET", "/v1/locks/mine")["artifacts"] == [other]
         assert mallory("PUT", "/v1/locks/mine", {"artifacts": [bad, other]})[1]["context"]["ids"] == [bad]
 
-    def test_a_principal_has_a_bound_of_locks(self, server: Any, principals: Principals) -> None:
+    def test_a_principal_has_a_bound_of_locks(self, server: RegistryUnderTest, principals: Principals) -> None:
         mallory, bob = principals("mallory", "publish"), principals("bob", "publish")
         mallory.ok("PUT", "/v1/locks/first", {"artifacts": []})
         server.rows.execute(
@@ -200,11 +206,13 @@ class TestPublish:
 
 class TestAsk:
     @pytest.fixture
-    def key(self, server: Any, parts: Any, request: pytest.FixtureRequest) -> Any:
+    def key(self, server: RegistryUnderTest, parts: Parts, request: pytest.FixtureRequest) -> Any:
         """The key of a job of this test."""
         return parts.ref_key(model=server.register_model(), env=marked(request.node.name))
 
-    def test_it_sees_only_what_it_asked_for(self, server: Any, principals: Principals, key: Any, parts: Any) -> None:
+    def test_it_sees_only_what_it_asked_for(
+        self, server: RegistryUnderTest, principals: Principals, key: Any, parts: Parts
+    ) -> None:
         alice, bob = principals("alice", "ask"), principals("bob", "ask")
         job = alice.ok("POST", "/v1/jobs", {"key": key})
         other = server.submit(parts.ref_key(model=key["model"], env=marked("another")))
@@ -225,7 +233,9 @@ class TestAsk:
         assert bob.ok("GET", f"/v1/jobs/{job['id']}")["id"] == job["id"]
         assert bob("GET", f"/v1/jobs/{job['id']}/log")[0] == 200
 
-    def test_it_withdraws_and_the_last_one_ends_the_job(self, server: Any, principals: Principals, key: Any) -> None:
+    def test_it_withdraws_and_the_last_one_ends_the_job(
+        self, server: RegistryUnderTest, principals: Principals, key: Any
+    ) -> None:
         alice, bob = principals("alice", "ask"), principals("bob", "ask")
         job = alice.ok("POST", "/v1/jobs", {"key": key})["id"]
         bob.ok("POST", "/v1/jobs", {"key": key})
@@ -236,13 +246,15 @@ class TestAsk:
         assert bob.ok("POST", f"/v1/jobs/{job}/cancel")["state"] == "queued", "alice asked again"
         assert alice.ok("POST", f"/v1/jobs/{job}/cancel")["state"] == "cancelled"
 
-    def test_an_administrator_cancels_for_all(self, server: Any, principals: Principals, key: Any) -> None:
+    def test_an_administrator_cancels_for_all(
+        self, server: RegistryUnderTest, principals: Principals, key: Any
+    ) -> None:
         alice = principals("alice", "ask")
         job = alice.ok("POST", "/v1/jobs", {"key": key})["id"]
         assert server.ok("POST", f"/v1/jobs/{job}/cancel")["state"] == "cancelled"
 
     def test_a_job_that_is_done_or_failed_belongs_to_who_asks_later_too(
-        self, server: Any, principals: Principals, key: Any
+        self, server: RegistryUnderTest, principals: Principals, key: Any
     ) -> None:
         alice, bob = principals("alice", "ask"), principals("bob", "ask")
         job = alice.ok("POST", "/v1/jobs", {"key": key})["id"]
@@ -264,7 +276,7 @@ class TestAsk:
         found = bob.ok("POST", "/v1/survey", requests)["standings"][0]
         assert (found.get("job"), found.get("state")) == (None, None)
 
-    def test_it_reads_no_bytes(self, server: Any, principals: Principals, key: Any) -> None:
+    def test_it_reads_no_bytes(self, server: RegistryUnderTest, principals: Principals, key: Any) -> None:
         alice = principals("alice", "ask")
         name = sha256(ONNX).hexdigest()
         assert alice("PUT", f"/v1/blobs/{name}", ONNX)[0] == 201
@@ -273,7 +285,9 @@ class TestAsk:
 
 @on_sqlite
 class TestBytes:
-    def test_programs_and_models_are_different_purposes(self, server: Any, principals: Principals, parts: Any) -> None:
+    def test_programs_and_models_are_different_purposes(
+        self, server: RegistryUnderTest, principals: Principals, parts: Parts
+    ) -> None:
         fetch, work = principals("host", "fetch"), principals("gpu", "work")
         server.register_model()
         server.publish(GFX908, parts.gpu_key(), **FACTS)
@@ -285,7 +299,9 @@ class TestBytes:
                 assert (reply.status == 200) == (name in sees), (who.name, name)
         assert server.request("GET", f"/v1/blobs/{free}").status == 200
 
-    def test_a_worker_reads_the_calibration_data_of_jobs(self, server: Any, principals: Principals, parts: Any) -> None:
+    def test_a_worker_reads_the_calibration_data_of_jobs(
+        self, server: RegistryUnderTest, principals: Principals, parts: Parts
+    ) -> None:
         work = principals("gpu", "work")
         data = server.upload(b"calibration")["sha256"]
         assert work("GET", f"/v1/blobs/{data}")[0] == 404
@@ -299,13 +315,15 @@ class TestUploads:
     """The sha256s of blobs are no secrets: keys, manifests of models and locks have them."""
 
     @pytest.fixture
-    def others(self, server: Any, principals: Principals, request: pytest.FixtureRequest) -> tuple[As, bytes]:
+    def others(
+        self, server: RegistryUnderTest, principals: Principals, request: pytest.FixtureRequest
+    ) -> tuple[As, bytes]:
         """A token with all that is not an administrator's, and the bytes of a blob that alice uploaded."""
         data = f"weights of alice in {request.node.name}".encode()
         upload(principals("alice", "ask"), data)
         return principals(f"eve@{request.node.name.partition('[')[0]}", "fetch", "ask", "publish", "work"), data
 
-    def test_a_blob_of_others_counts_as_missing(self, server: Any, others: tuple[As, bytes]) -> None:
+    def test_a_blob_of_others_counts_as_missing(self, server: RegistryUnderTest, others: tuple[As, bytes]) -> None:
         eve, data = others
         blob = entry(data)
         assert eve.ok("POST", "/v1/blobs/missing", {"blobs": [blob]})["missing"] == [blob["sha256"]]
@@ -313,7 +331,7 @@ class TestUploads:
         upload(eve, data)
         assert eve.ok("POST", "/v1/blobs/missing", {"blobs": [blob]})["missing"] == []
 
-    def test_it_is_in_no_model_of_somebody_else(self, server: Any, others: tuple[As, bytes]) -> None:
+    def test_it_is_in_no_model_of_somebody_else(self, server: RegistryUnderTest, others: tuple[As, bytes]) -> None:
         """The program of such a model would hold its bytes."""
         eve, data = others
         blob = entry(data)
@@ -326,7 +344,7 @@ class TestUploads:
         upload(eve, data)
         assert "missing" not in eve("POST", "/v1/models", wanted)[1]["detail"], "now it is about the external data"
 
-    def test_nor_in_a_program(self, others: tuple[As, bytes], parts: Any) -> None:
+    def test_nor_in_a_program(self, others: tuple[As, bytes], parts: Parts) -> None:
         """Bytes behind a program are no error of it."""
         eve, data = others
         blob = entry(data)
@@ -338,7 +356,7 @@ class TestUploads:
         assert (status, said["context"]["missing"]) == (404, [blob["sha256"]]), said
 
     def test_nor_in_the_result_of_a_job(
-        self, server: Any, principals: Principals, others: tuple[As, bytes], parts: Any
+        self, server: RegistryUnderTest, principals: Principals, others: tuple[As, bytes], parts: Parts
     ) -> None:
         eve, _ = others
         server.submit(parts.ref_key(model=server.register_model(), env=marked("theirs")))
@@ -350,7 +368,9 @@ class TestUploads:
         upload(eve, REF)
         assert eve.ok("POST", path, body)["state"] == "done"
 
-    def test_nor_is_it_calibration_data(self, server: Any, others: tuple[As, bytes], parts: Any) -> None:
+    def test_nor_is_it_calibration_data(
+        self, server: RegistryUnderTest, others: tuple[As, bytes], parts: Parts
+    ) -> None:
         """The scope `work` reads the calibration data of jobs."""
         eve, data = others
         blob = entry(data)
@@ -368,7 +388,7 @@ SCOPES = ("fetch", "ask", "publish", "promote", "work", "metrics")
 @on_sqlite
 @pytest.mark.parametrize(("one", "other"), [*itertools.combinations(SCOPES, 2)])
 def test_two_scopes_allow_what_each_of_them_allows(
-    server: Any, principals: Principals, parts: Any, one: str, other: str
+    server: RegistryUnderTest, principals: Principals, parts: Parts, one: str, other: str
 ) -> None:
     """`ask,work` was an administrator of all jobs."""
     model = server.register_model()
@@ -407,7 +427,9 @@ def test_two_scopes_allow_what_each_of_them_allows(
 
 
 @on_sqlite
-def test_a_worker_can_end_the_lease_of_another_one(server: Any, principals: Principals, parts: Any) -> None:
+def test_a_worker_can_end_the_lease_of_another_one(
+    server: RegistryUnderTest, principals: Principals, parts: Parts
+) -> None:
     """Leases have no secrets yet: docs/security.md says so."""
     one, two = principals("one", "work"), principals("two", "work")
     server.submit(parts.ref_key(model=server.register_model(), env=marked("lease")))
@@ -417,7 +439,7 @@ def test_a_worker_can_end_the_lease_of_another_one(server: Any, principals: Prin
 
 
 @on_sqlite
-def test_a_reader_changes_nothing_but_counts(server: Any, principals: Principals, parts: Any) -> None:
+def test_a_reader_changes_nothing_but_counts(server: RegistryUnderTest, principals: Principals, parts: Parts) -> None:
     host, prometheus = principals("host", "fetch"), principals("prometheus", "metrics")
     _, artifact = server.publish(REF, parts.ref_key())
     assert host.ok("POST", "/v1/uses", {"uses": [{"id": artifact["id"], "count": 5}]}) == {"noted": 1}

@@ -11,7 +11,7 @@ import pytest
 from harness.programs import command
 from harness.programs import run as run_program
 from harness.waiting import PendingRequest, until
-from registry.registry_client import marked, on_sqlite
+from registry.registry_client import Parts, RegistryUnderTest, Start, marked, on_sqlite
 
 from mxr_registry.access import tokens
 from mxr_registry.access.tokens import list_tokens
@@ -22,18 +22,18 @@ WITHIN = 2.0
 """Seconds after which no registry accepts a token that another one has revoked."""
 
 
-def make(server: Any, name: str = "reader", *scopes: str) -> tuple[str, dict[str, str]]:
+def make(server: RegistryUnderTest, name: str = "reader", *scopes: str) -> tuple[str, dict[str, str]]:
     """The id of a new token, and the header with it."""
     made = server.ok("POST", "/v1/tokens", {"name": name, "scopes": scopes or ["fetch"]})
     return made["token"]["id"], {"authorization": f"Bearer {made['secret']}"}
 
 
-def status(server: Any, header: dict[str, str]) -> int:
+def status(server: RegistryUnderTest, header: dict[str, str]) -> int:
     """The status of a request with a token."""
     return int(server.call("GET", "/v1/whoami", headers=header)[0])
 
 
-def test_within_two_seconds_in_every_other_registry(start: Any, databases: Any, tmp_path: Any) -> None:
+def test_within_two_seconds_in_every_other_registry(start: Start, databases: Any, tmp_path: Any) -> None:
     rows = databases(tmp_path / "data")
     one = start(rows=rows)
     two = start(rows=rows)
@@ -53,7 +53,7 @@ def test_within_two_seconds_in_every_other_registry(start: Any, databases: Any, 
     assert first + reply.read() == data, "a download that has begun may end"
 
 
-def test_a_transfer_may_end_and_the_next_request_may_not(server: Any, parts: Any) -> None:
+def test_a_transfer_may_end_and_the_next_request_may_not(server: RegistryUnderTest, parts: Parts) -> None:
     data = bytes(range(256)) * 200_000
     name = server.upload(data)["sha256"]
     _, artifact = server.publish(parts.gfx908, parts.gpu_key(), **parts.explicit)
@@ -67,7 +67,7 @@ def test_a_transfer_may_end_and_the_next_request_may_not(server: Any, parts: Any
         assert server.call("GET", path, headers=header)[0] == 401
 
 
-def test_a_claim_that_waits_gets_no_job_any_more(server: Any, parts: Any) -> None:
+def test_a_claim_that_waits_gets_no_job_any_more(server: RegistryUnderTest, parts: Parts) -> None:
     model = server.register_model()
     worker = server.register_worker()
     id, header = make(server, "gpu", "work")
@@ -81,7 +81,7 @@ def test_a_claim_that_waits_gets_no_job_any_more(server: Any, parts: Any) -> Non
 
 
 @pytest.mark.parametrize("what", ["?wait=60", "/events", "watch"])
-def test_who_follows_a_job_hears_no_more_of_it(server: Any, parts: Any, what: str) -> None:
+def test_who_follows_a_job_hears_no_more_of_it(server: RegistryUnderTest, parts: Parts, what: str) -> None:
     id, header = make(server, "follower", "admin")
     job = server.submit(parts.ref_key(model=server.register_model(), env=marked(f"followed {what}")))["id"]
     known = {job: server.job(job)["version"]}
@@ -97,7 +97,7 @@ def test_who_follows_a_job_hears_no_more_of_it(server: Any, parts: Any, what: st
 
 
 @on_sqlite
-def test_a_restored_backup_does_not_revive_it(start: Any, tmp_path: Any) -> None:
+def test_a_restored_backup_does_not_revive_it(start: Start, tmp_path: Any) -> None:
     server = start()
     id, header = make(server)
     kept, kept_header = make(server, "kept")
@@ -119,7 +119,7 @@ def test_a_restored_backup_does_not_revive_it(start: Any, tmp_path: Any) -> None
 
 
 @on_sqlite
-def test_what_the_store_did_not_take_is_written_later(start: Any, tmp_path: Any) -> None:
+def test_what_the_store_did_not_take_is_written_later(start: Start, tmp_path: Any) -> None:
     server = start()
     id, _ = make(server)
     folder = server.data / "store" / "revoked-tokens"
@@ -134,7 +134,7 @@ def test_what_the_store_did_not_take_is_written_later(start: Any, tmp_path: Any)
 
 
 @on_sqlite
-def test_after_a_restore_without_its_store_all_that_the_backup_has_can_be_revoked(start: Any) -> None:
+def test_after_a_restore_without_its_store_all_that_the_backup_has_can_be_revoked(start: Start) -> None:
     server = start()
     _, header = make(server, "old", "admin")
     new, fresh = make(server, "new", "admin")
@@ -147,7 +147,7 @@ def test_after_a_restore_without_its_store_all_that_the_backup_has_can_be_revoke
 
 
 @on_sqlite
-def test_names_that_are_no_tokens_are_ignored(start: Any, tmp_path: Any) -> None:
+def test_names_that_are_no_tokens_are_ignored(start: Start, tmp_path: Any) -> None:
     server = start()
     id, _ = make(server)
     assert server.stop() == 0
@@ -165,7 +165,7 @@ def test_names_that_are_no_tokens_are_ignored(start: Any, tmp_path: Any) -> None
 
 
 @on_sqlite
-def test_a_moved_registry_keeps_it_revoked(start: Any, tmp_path: Any) -> None:
+def test_a_moved_registry_keeps_it_revoked(start: Start, tmp_path: Any) -> None:
     server = start()
     id, header = make(server)
     server.ok("DELETE", f"/v1/tokens/{id}")

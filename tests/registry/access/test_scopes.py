@@ -8,9 +8,10 @@ import pytest
 from fastapi import Response
 from harness.api_document import document, operations, routes
 from registry.raw_connection import RawConnection
-from registry.registry_client import on_sqlite
+from registry.registry_client import RegistryUnderTest, on_sqlite
 
 from mxr.protocol.access import ADMIN, SCOPES
+from mxr.protocol.jobs import HandBackJob
 from mxr_registry.access.scopes import OPERATIONS
 from mxr_registry.access.tokens import make_token
 from mxr_registry.server.scoped import REFUSAL, ScopedRoute
@@ -46,7 +47,7 @@ def scopes_in(found: dict[str, Any]) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def refused(server: Any) -> dict[str, str]:
+def refused(server: RegistryUnderTest) -> dict[str, str]:
     """Authorization headers that must not be accepted, by what is wrong with them."""
     made = {name: server.ok("POST", "/v1/tokens", {"name": name, "scopes": [ADMIN]}) for name in ("old", "gone")}
     server.rows.execute(f"UPDATE tokens SET expires_at = 1000000 WHERE id = '{made['old']['token']['id']}'")
@@ -66,7 +67,7 @@ def refused(server: Any) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def allowed(server: Any) -> dict[str, str]:
+def allowed(server: RegistryUnderTest) -> dict[str, str]:
     """An Authorization header for each scope."""
     made = {scope: server.ok("POST", "/v1/tokens", {"name": f"only-{scope}", "scopes": [scope]}) for scope in SCOPES}
     return {scope: f"Bearer {each['secret']}" for scope, each in made.items()}
@@ -75,7 +76,12 @@ def allowed(server: Any) -> dict[str, str]:
 @on_sqlite
 @pytest.mark.parametrize(("method", "path", "found"), CALLS, ids=[f"{m} {f['operationId']}" for m, _, f in CALLS])
 def test_who_may_call_an_operation(
-    server: Any, refused: dict[str, str], allowed: dict[str, str], method: str, path: str, found: dict[str, Any]
+    server: RegistryUnderTest,
+    refused: dict[str, str],
+    allowed: dict[str, str],
+    method: str,
+    path: str,
+    found: dict[str, Any],
 ) -> None:
     scopes = scopes_in(found)
     body = {} if method in ("POST", "PUT") else None
@@ -114,7 +120,20 @@ def test_a_route_without_scopes_cannot_be_added() -> None:
     ScopedRoute("/v1/everything", get_everything, name=REFUSAL)
 
 
-def test_a_stranger_learns_nothing_and_an_owner_what_is_wrong(server: Any, refused: dict[str, str]) -> None:
+def test_a_body_that_fastapi_would_read_cannot_be_added() -> None:
+    """It would have no bounds, and fields that nobody knows would be passed over."""
+
+    def hand_back_job(message: HandBackJob | None) -> Response:
+        """A body that can be left out."""
+        return Response()
+
+    with pytest.raises(AssertionError):
+        ScopedRoute("/v1/everything", hand_back_job)
+
+
+def test_a_stranger_learns_nothing_and_an_owner_what_is_wrong(
+    server: RegistryUnderTest, refused: dict[str, str]
+) -> None:
     said = {
         name: server.call("GET", "/v1/whoami", headers={"authorization": header})[1] for name, header in refused.items()
     }
@@ -127,7 +146,7 @@ def test_a_stranger_learns_nothing_and_an_owner_what_is_wrong(server: Any, refus
     assert all(each["context"] == {} for each in said.values())
 
 
-def test_a_scope_that_is_missing_is_named(server: Any, allowed: dict[str, str]) -> None:
+def test_a_scope_that_is_missing_is_named(server: RegistryUnderTest, allowed: dict[str, str]) -> None:
     error = server.call("POST", "/v1/artifacts/00000000/promote", headers={"authorization": allowed["fetch"]})[1]
     assert (
         error["code"] == "not_allowed" and "of only-fetch has the scope fetch; this needs promote." in error["detail"]
@@ -135,7 +154,7 @@ def test_a_scope_that_is_missing_is_named(server: Any, allowed: dict[str, str]) 
     assert error["context"] == {"scopes": ["fetch"], "needed": ["promote"]}
 
 
-def test_two_headers_are_none(server: Any) -> None:
+def test_two_headers_are_none(server: RegistryUnderTest) -> None:
     """Proxies and servers may differ in which one counts."""
     lines = ("GET /v1/whoami HTTP/1.1", "host: localhost", f"authorization: Bearer {make_token()}")
     with RawConnection(server.port, *lines) as connection:

@@ -12,7 +12,7 @@ import pytest
 from harness.programs import command
 from harness.programs import run as run_program
 from harness.waiting import until
-from registry.registry_client import on_sqlite
+from registry.registry_client import RegistryUnderTest, Start, on_sqlite
 
 from mxr.errors import UnauthenticatedError
 from mxr.protocol.access import TOKEN
@@ -20,7 +20,7 @@ from mxr_registry.access.authentication import Authenticator
 from mxr_registry.database.session import Database
 
 
-def token(server: Any, *words: object, expect: int = 0) -> subprocess.CompletedProcess[str]:
+def token(server: RegistryUnderTest, *words: object, expect: int = 0) -> subprocess.CompletedProcess[str]:
     """Runs `mxr-registry token` for a registry."""
     done = run_program(command("mxr-registry", "token", *words, "--data", server.data), env=server.environ)
     assert done.returncode == expect, done
@@ -32,13 +32,13 @@ def as_token(secret: str) -> dict[str, str]:
     return {"authorization": f"Bearer {secret}"}
 
 
-def whoami(server: Any, secret: str) -> tuple[int, Any]:
+def whoami(server: RegistryUnderTest, secret: str) -> tuple[int, Any]:
     """Status and answer of a request with a token."""
     found: tuple[int, Any] = server.call("GET", "/v1/whoami", headers=as_token(secret))
     return found
 
 
-def test_a_token_from_the_command_line(server: Any) -> None:
+def test_a_token_from_the_command_line(server: RegistryUnderTest) -> None:
     done = token(server, "create", "ci", "--scopes", "ask,fetch,ask", "--expires", "90d")
     secret = done.stdout.strip()
     found = TOKEN.fullmatch(secret)
@@ -49,7 +49,7 @@ def test_a_token_from_the_command_line(server: Any) -> None:
     assert said == {"name": "ci", "namespace": "default", "scopes": ["fetch", "ask"], "token": found[1]}
 
 
-def test_the_registry_keeps_only_a_hash(server: Any) -> None:
+def test_the_registry_keeps_only_a_hash(server: RegistryUnderTest) -> None:
     secret = token(server, "create", "ci").stdout.strip()
     rows = server.rows.execute("SELECT * FROM tokens")
     assert sha256(secret.encode()).hexdigest() in str(rows)
@@ -58,7 +58,7 @@ def test_the_registry_keeps_only_a_hash(server: Any) -> None:
     assert secret.rpartition("_")[2] not in server.log.read_text()
 
 
-def test_the_last_use_is_shown(server: Any) -> None:
+def test_the_last_use_is_shown(server: RegistryUnderTest) -> None:
     made = json.loads(token(server, "create", "prod", "--scopes", "metrics", "--json").stdout)
     (before,) = [each for each in server.ok("GET", "/v1/tokens")["items"] if each["id"] == made["token"]["id"]]
     assert before == made["token"] and before["used_at"] is None and before["created_by"] == "mxr-registry"
@@ -72,7 +72,7 @@ def test_the_last_use_is_shown(server: Any) -> None:
     assert re.search(rf"{made['token']['id']} of prod: metrics, last used 20", token(server, "ls").stdout)
 
 
-def test_two_tokens_of_one_principal_overlap(server: Any) -> None:
+def test_two_tokens_of_one_principal_overlap(server: RegistryUnderTest) -> None:
     old, new = (token(server, "create", "turning").stdout.strip() for _ in range(2))
     assert whoami(server, old)[0] == whoami(server, new)[0] == 200
     ambiguous = token(server, "revoke", "turning", expect=2)
@@ -85,7 +85,7 @@ def test_two_tokens_of_one_principal_overlap(server: Any) -> None:
     assert "has no valid token" in token(server, "revoke", "turning", expect=3).stderr
 
 
-def test_an_administrator_revokes_by_the_api_and_it_holds_at_once(server: Any) -> None:
+def test_an_administrator_revokes_by_the_api_and_it_holds_at_once(server: RegistryUnderTest) -> None:
     made = server.ok("POST", "/v1/tokens", {"name": "alice", "scopes": ["fetch"]})
     for _ in range(3):
         assert whoami(server, made["secret"])[0] == 200
@@ -98,14 +98,14 @@ def test_an_administrator_revokes_by_the_api_and_it_holds_at_once(server: Any) -
 
 
 @on_sqlite
-def test_an_administrator_may_be_a_token_itself(server: Any) -> None:
+def test_an_administrator_may_be_a_token_itself(server: RegistryUnderTest) -> None:
     made = server.ok("POST", "/v1/tokens", {"name": "root@example.com", "scopes": ["admin"]})
     _, other = server.call("POST", "/v1/tokens", {"name": "team-a/worker"}, as_token(made["secret"]))
     assert other["token"]["created_by"] == "root@example.com" and other["token"]["scopes"] == ["fetch"]
 
 
 @on_sqlite
-def test_tokens_are_listed_by_pages_newest_first(server: Any) -> None:
+def test_tokens_are_listed_by_pages_newest_first(server: RegistryUnderTest) -> None:
     made = [server.ok("POST", "/v1/tokens", {"name": f"p{number}"})["token"]["id"] for number in range(3)]
     first = server.ok("GET", "/v1/tokens?limit=2")
     then = server.ok("GET", f"/v1/tokens?limit=1&after={first['next']}")
@@ -134,7 +134,7 @@ def test_tokens_are_listed_by_pages_newest_first(server: Any) -> None:
         ({}, "name"),
     ],
 )
-def test_a_token_that_cannot_be_made(server: Any, body: Any, words: str) -> None:
+def test_a_token_that_cannot_be_made(server: RegistryUnderTest, body: Any, words: str) -> None:
     status, said = server.call("POST", "/v1/tokens", body)
     assert status == 422 and words in said["detail"], said
 
@@ -155,13 +155,13 @@ def test_a_token_that_cannot_be_made(server: Any, body: Any, words: str) -> None
         (("revoke", "0" * 12), 3, "000000000000"),
     ],
 )
-def test_a_command_that_is_wrong(server: Any, words: tuple[str, ...], exit: int, said: str) -> None:
+def test_a_command_that_is_wrong(server: RegistryUnderTest, words: tuple[str, ...], exit: int, said: str) -> None:
     done = token(server, *words, expect=exit)
     assert said in done.stderr and done.stdout == ""
 
 
 @on_sqlite
-def test_ten_thousand_wrong_tokens_keep_the_log_small(start: Any) -> None:
+def test_ten_thousand_wrong_tokens_keep_the_log_small(start: Start) -> None:
     """By way of the one place that checks them, and some over the network."""
     server = start()
     size = server.log.stat().st_size
@@ -173,7 +173,7 @@ def test_ten_thousand_wrong_tokens_keep_the_log_small(start: Any) -> None:
 
 
 def test_their_number_is_told_once_a_minute(
-    server: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    server: RegistryUnderTest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     moment = [1000.0]
     monkeypatch.setattr("mxr_registry.access.authentication.time.monotonic", lambda: moment[0])

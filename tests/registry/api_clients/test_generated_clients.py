@@ -20,7 +20,7 @@ from harness.waiting import PendingRequest
 from registry.api_clients.generated import python_client, typescript_client
 from registry.inspectors import StoppedInspectors, fill
 from registry.one_job import OneJob
-from registry.registry_client import GFX908, ONNX, ONNX_MODEL, gpu_key
+from registry.registry_client import GFX908, ONNX, ONNX_MODEL, RegistryUnderTest, Start, gpu_key
 from servers.faulty import Cut, Faulty
 from servers.swift import Bucket, S3Server
 
@@ -37,7 +37,7 @@ def engine() -> str:
 
 
 @pytest.fixture(scope="module", params=[python_client, typescript_client] if SOAK else [python_client])
-def client(request: pytest.FixtureRequest, server: Any, pytestconfig: pytest.Config) -> Client:
+def client(request: pytest.FixtureRequest, server: RegistryUnderTest, pytestconfig: pytest.Config) -> Client:
     """Runs a generated client: `client("round", url, folder)` is what it tells."""
     assert pytestconfig.cache is not None
     run = request.param(pytestconfig.cache.mkdir("api_clients"), server.request("GET", "/openapi.json").data)
@@ -53,7 +53,7 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_full_round(start: Any, client: Client, files: Path) -> None:
+def test_a_full_round(start: Start, client: Client, files: Path) -> None:
     server = start()
     with OneJob(server) as worker:
         found = client("round", server.url, files)
@@ -77,7 +77,7 @@ def test_a_full_round(start: Any, client: Client, files: Path) -> None:
 
 
 def test_a_registry_that_checks_enough_for_a_client_says_when_to_come_again(
-    start: Any, client: Client, files: Path
+    start: Start, client: Client, files: Path
 ) -> None:
     # One token has half of four places.
     server = start(config="[limits]\ninspections = 3\ninspections_waiting = 1\n")
@@ -98,7 +98,7 @@ def test_a_registry_that_checks_enough_for_a_client_says_when_to_come_again(
     assert {each.reply()[0] for each in waiting} == {201}
 
 
-def test_a_registry_without_its_store_says_when_to_come_again(start: Any, client: Client) -> None:
+def test_a_registry_without_its_store_says_when_to_come_again(start: Start, client: Client) -> None:
     server = start()
     store = server.data / "store"
     store.rename(server.data / "elsewhere")
@@ -109,7 +109,7 @@ def test_a_registry_without_its_store_says_when_to_come_again(start: Any, client
 
 
 def test_a_download_comes_from_s3_and_one_that_ends_in_the_middle_is_no_file(
-    start: Any, client: Client, databases: Any, swift: S3Server, bucket: Bucket, tmp_path: Path
+    start: Start, client: Client, databases: Any, swift: S3Server, bucket: Bucket, tmp_path: Path
 ) -> None:
     with Faulty(swift.url) as outside:
         rows = databases(tmp_path / "data")
@@ -125,7 +125,7 @@ def test_a_download_comes_from_s3_and_one_that_ends_in_the_middle_is_no_file(
         assert outside.count("GET", NAME) > 1
 
 
-def test_a_registry_that_breaks_off_a_download(start: Any, client: Client) -> None:
+def test_a_registry_that_breaks_off_a_download(start: Start, client: Client) -> None:
     server = start()
     server.upload(GFX908)
     with Faulty(server.url) as way:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from registry.registry_client import Parts, RegistryUnderTest, Start
 from servers.faulty import Faulty
 from servers.rows import Rows
 from servers.swift import Bucket, S3Server
@@ -36,7 +37,7 @@ def way(swift: S3Server) -> Iterator[Faulty]:
 
 
 @pytest.fixture
-def on_s3(start: Any, bucket: Bucket, way: Faulty, tmp_path: Path) -> Any:
+def on_s3(start: Start, bucket: Bucket, way: Faulty, tmp_path: Path) -> Any:
     """Starts registries on one database and the test's bucket."""
     rows = Rows(f"sqlite:///{tmp_path / 'data' / 'registry.db'}")
     more = bucket.environ | {"MXR_S3_ENDPOINT": way.url}
@@ -56,15 +57,15 @@ def file_of(data: bytes, cut: int = CUT) -> tuple[File, dict[str, bytes]]:
     }
 
 
-def client_of(server: Any) -> Client:
+def client_of(server: RegistryUnderTest) -> Client:
     return Client(Settings(registry=server.url, token=server.tokens["admin"]))
 
 
-def send(server: Any, file: File, parts: dict[str, bytes]) -> int:
+def send(server: RegistryUnderTest, file: File, parts: dict[str, bytes]) -> int:
     return transfer.send(client_of(server), [file], lambda blob: iter([parts[blob.sha256]]))
 
 
-def put(server: Any, data: bytes, follows: Sequence[str] = ()) -> tuple[int, Any]:
+def put(server: RegistryUnderTest, data: bytes, follows: Sequence[str] = ()) -> tuple[int, Any]:
     headers = {"content-type": "application/octet-stream"}
     if follows:
         headers[FOLLOWS_HEADER] = ",".join(follows)
@@ -72,7 +73,7 @@ def put(server: Any, data: bytes, follows: Sequence[str] = ()) -> tuple[int, Any
     return reply.status, reply.json()
 
 
-def publish(server: Any, parts: Any, file: File, **key: Any) -> tuple[int, Any]:
+def publish(server: RegistryUnderTest, parts: Parts, file: File, **key: Any) -> tuple[int, Any]:
     blobs = [{"sha256": blob.sha256, "size": blob.size} for blob in file.blobs]
     entry = {"name": file.name, "size": file.size, "sha256": file.sha256, "blobs": blobs}
     body = {"key": parts.ref_key(**key), "manifest": {"v": 1, "files": [entry]}}
@@ -85,7 +86,7 @@ def asked(way: Faulty, begun: int) -> dict[str, int]:
     return dict(Counter(seen.method for seen in way.seen[begun:]))
 
 
-def test_a_publication_writes_each_blob_once_and_reads_nothing(on_s3: Any, way: Faulty, parts: Any) -> None:
+def test_a_publication_writes_each_blob_once_and_reads_nothing(on_s3: Any, way: Faulty, parts: Parts) -> None:
     server, (file, pieces) = on_s3(), file_of(parts.ref)
     assert len(file.blobs) > 3
     begun = len(way.seen)
@@ -104,7 +105,7 @@ def test_a_publication_writes_each_blob_once_and_reads_nothing(on_s3: Any, way: 
     assert asked(way, begun)["GET"] == len(file.blobs)
 
 
-def test_a_file_of_one_blob_is_one_request(on_s3: Any, way: Faulty, bucket: Bucket, parts: Any) -> None:
+def test_a_file_of_one_blob_is_one_request(on_s3: Any, way: Faulty, bucket: Bucket, parts: Parts) -> None:
     server, (file, pieces) = on_s3(), file_of(parts.ref, len(parts.ref))
     begun = len(way.seen)
     send(server, file, pieces)
@@ -118,7 +119,7 @@ def test_a_file_of_one_blob_is_one_request(on_s3: Any, way: Faulty, bucket: Buck
     assert publish(other, parts, file, **key)[0] == 201
 
 
-def test_a_second_publication_asks_only_whether_the_blobs_are_there(on_s3: Any, way: Faulty, parts: Any) -> None:
+def test_a_second_publication_asks_only_whether_the_blobs_are_there(on_s3: Any, way: Faulty, parts: Parts) -> None:
     server, (file, pieces) = on_s3(), file_of(parts.ref)
     send(server, file, pieces)
     assert publish(server, parts, file)[0] == 201
@@ -128,7 +129,7 @@ def test_a_second_publication_asks_only_whether_the_blobs_are_there(on_s3: Any, 
     assert asked(way, begun) == {"HEAD": len(file.blobs)}
 
 
-def test_blobs_that_other_files_share_are_not_read_back(on_s3: Any, way: Faulty, parts: Any) -> None:
+def test_blobs_that_other_files_share_are_not_read_back(on_s3: Any, way: Faulty, parts: Parts) -> None:
     server, (file, pieces) = on_s3(), file_of(parts.ref)
     shared = [file.blobs[0], file.blobs[2]]
     for blob in shared:
@@ -139,7 +140,7 @@ def test_blobs_that_other_files_share_are_not_read_back(on_s3: Any, way: Faulty,
     assert asked(way, begun) == {"HEAD": 2, "PUT": len(file.blobs) - 2}
 
 
-def test_blobs_in_any_order_make_the_same_artifact(on_s3: Any, way: Faulty, parts: Any) -> None:
+def test_blobs_in_any_order_make_the_same_artifact(on_s3: Any, way: Faulty, parts: Parts) -> None:
     server, (file, pieces) = on_s3(), file_of(parts.ref)
     for blob in reversed(file.blobs):
         assert put(server, pieces[blob.sha256])[0] == 201
@@ -150,7 +151,7 @@ def test_blobs_in_any_order_make_the_same_artifact(on_s3: Any, way: Faulty, part
     assert asked(way, begun)["GET"] == len(file.blobs) - 2
 
 
-def test_the_order_that_a_client_claims_proves_nothing(on_s3: Any, parts: Any) -> None:
+def test_the_order_that_a_client_claims_proves_nothing(on_s3: Any, parts: Parts) -> None:
     """It claims the chain of another file for its blobs: the bytes decide."""
     server, (file, pieces) = on_s3(), file_of(parts.ref)
     send(server, file, pieces)
@@ -171,7 +172,9 @@ def test_the_order_that_a_client_claims_proves_nothing(on_s3: Any, parts: Any) -
 
 
 @pytest.mark.parametrize("follows", [["x"], ["0" * 63], ["0" * 64] * 501, [NO_CHAIN, ""]], ids=len)
-def test_what_is_no_chain_is_refused_before_the_bytes(on_s3: Any, way: Faulty, parts: Any, follows: list[str]) -> None:
+def test_what_is_no_chain_is_refused_before_the_bytes(
+    on_s3: Any, way: Faulty, parts: Parts, follows: list[str]
+) -> None:
     server = on_s3()
     begun = len(way.seen)
     status, said = put(server, parts.ref[:100], follows)
@@ -179,7 +182,7 @@ def test_what_is_no_chain_is_refused_before_the_bytes(on_s3: Any, way: Faulty, p
     assert asked(way, begun) == {}
 
 
-def test_blobs_of_a_missing_or_another_file_are_refused(on_s3: Any, parts: Any) -> None:
+def test_blobs_of_a_missing_or_another_file_are_refused(on_s3: Any, parts: Parts) -> None:
     server, (file, pieces) = on_s3(), file_of(parts.ref)
     other, others = file_of(bytes(reversed(parts.ref)))
     for blob in file.blobs[:-1]:
@@ -193,7 +196,7 @@ def test_blobs_of_a_missing_or_another_file_are_refused(on_s3: Any, parts: Any) 
     assert publish(server, parts, file)[0] == 201
 
 
-def test_two_registries_receive_one_file(on_s3: Any, way: Faulty, parts: Any) -> None:
+def test_two_registries_receive_one_file(on_s3: Any, way: Faulty, parts: Parts) -> None:
     one, two = on_s3(), on_s3()
     file, pieces = file_of(parts.ref)
     chain = NO_CHAIN
@@ -205,7 +208,7 @@ def test_two_registries_receive_one_file(on_s3: Any, way: Faulty, parts: Any) ->
     assert asked(way, begun)["GET"] >= len(file.blobs)
 
 
-def test_a_registry_that_was_restarted_reads_what_it_no_longer_knows(on_s3: Any, way: Faulty, parts: Any) -> None:
+def test_a_registry_that_was_restarted_reads_what_it_no_longer_knows(on_s3: Any, way: Faulty, parts: Parts) -> None:
     server, (file, pieces) = on_s3(), file_of(parts.ref)
     half = File(file.name, sum(blob.size for blob in file.blobs[:2]), "0" * 64, file.blobs[:2])
     send(server, half, pieces)
@@ -216,7 +219,7 @@ def test_a_registry_that_was_restarted_reads_what_it_no_longer_knows(on_s3: Any,
 
 
 def test_a_blob_that_is_damaged_before_the_publication_of_another_registry_is_found(
-    on_s3: Any, bucket: Bucket, parts: Any
+    on_s3: Any, bucket: Bucket, parts: Parts
 ) -> None:
     one, two = on_s3(), on_s3()
     file, pieces = file_of(parts.ref)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from harness.waiting import until
+from registry.registry_client import Parts, RegistryUnderTest, Start
 
 BIG = bytes(range(251)) * 20_000
 
@@ -25,14 +26,14 @@ def engine() -> str:
 
 
 @pytest.fixture(scope="module")
-def file(server: Any, parts: Any) -> tuple[str, str, bytes]:
+def file(server: RegistryUnderTest, parts: Parts) -> tuple[str, str, bytes]:
     """An artifact of several blobs: the path of its file, the file's sha256, and its bytes."""
     said = server.publish(parts.ref, parts.ref_key(), cut=50_000)[1]
     return f"/v1/artifacts/{said['id']}/files/model.mxr", said["sha256"], parts.ref
 
 
 @pytest.fixture(scope="module")
-def blob(server: Any) -> tuple[str, str, bytes]:
+def blob(server: RegistryUnderTest) -> tuple[str, str, bytes]:
     """A blob: its path, its sha256, and its bytes."""
     name = server.upload(BIG)["sha256"]
     return f"/v1/blobs/{name}", name, BIG
@@ -43,7 +44,7 @@ def thing(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue(request.param)
 
 
-def test_the_whole(server: Any, thing: Any) -> None:
+def test_the_whole(server: RegistryUnderTest, thing: Any) -> None:
     path, name, data = thing
     reply = server.get(path)
     assert (reply.status, reply.data) == (200, data)
@@ -51,7 +52,7 @@ def test_the_whole(server: Any, thing: Any) -> None:
     assert reply.headers["content-length"] == str(len(data))
 
 
-def test_head_has_the_same_headers_and_no_body(server: Any, thing: Any) -> None:
+def test_head_has_the_same_headers_and_no_body(server: RegistryUnderTest, thing: Any) -> None:
     path, _, data = thing
     head, whole = server.http.request("HEAD", server.url + path), server.get(path)
     assert (head.status, head.data, head.headers["content-length"]) == (200, b"", str(len(data)))
@@ -71,7 +72,7 @@ def test_head_has_the_same_headers_and_no_body(server: Any, thing: Any) -> None:
         ("Bytes = 5 - 6", 5, 7),
     ],
 )
-def test_a_range_is_that_part(server: Any, thing: Any, asked: str, start: int, stop: int | None) -> None:
+def test_a_range_is_that_part(server: RegistryUnderTest, thing: Any, asked: str, start: int, stop: int | None) -> None:
     path, _, data = thing
     reply = server.get(path, range=asked)
     part = data[start:stop]
@@ -82,7 +83,7 @@ def test_a_range_is_that_part(server: Any, thing: Any, asked: str, start: int, s
 
 
 @pytest.mark.parametrize("asked", ["bytes=99999999-", "bytes=-0"])
-def test_a_range_outside_is_416(server: Any, thing: Any, asked: str) -> None:
+def test_a_range_outside_is_416(server: RegistryUnderTest, thing: Any, asked: str) -> None:
     path, _, data = thing
     reply = server.get(path, range=asked)
     assert (reply.status, reply.headers["content-range"]) == (416, f"bytes */{len(data)}")
@@ -101,13 +102,13 @@ def test_a_range_outside_is_416(server: Any, thing: Any, asked: str) -> None:
         "bytes=" + " " * 30_000 + "x",
     ],
 )
-def test_a_range_that_is_none_gives_the_whole(server: Any, blob: Any, asked: str) -> None:
+def test_a_range_that_is_none_gives_the_whole(server: RegistryUnderTest, blob: Any, asked: str) -> None:
     path, _, data = blob
     reply = server.get(path, range=asked)
     assert (reply.status, len(reply.data)) == (200, len(data))
 
 
-def test_conditions(server: Any, thing: Any) -> None:
+def test_conditions(server: RegistryUnderTest, thing: Any) -> None:
     path, name, data = thing
     for tag in (f'"{name}"', f'W/"{name}"', f'"x", "{name}"', "*"):
         reply = server.get(path, if_none_match=tag)
@@ -118,7 +119,7 @@ def test_conditions(server: Any, thing: Any) -> None:
         assert server.get(path, range="bytes=0-9", if_range=other).data == data
 
 
-def test_a_download_tool_resumes_a_file(server: Any, file: Any, tmp_path: Path) -> None:
+def test_a_download_tool_resumes_a_file(server: RegistryUnderTest, file: Any, tmp_path: Path) -> None:
     """With the requests of `curl -C -`: the size of the begun file as an open range, then the rest is appended."""
     path, _, data = file
     place = tmp_path / "model.mxr"
@@ -132,7 +133,7 @@ def test_a_download_tool_resumes_a_file(server: Any, file: Any, tmp_path: Path) 
     assert place.read_bytes() == data
 
 
-def test_what_is_not_there_is_said(server: Any, file: Any) -> None:
+def test_what_is_not_there_is_said(server: RegistryUnderTest, file: Any) -> None:
     path, _, _ = file
     assert server.call("GET", path + "x")[1]["code"] == "not_found"
     assert server.call("GET", f"/v1/blobs/{'0' * 64}")[1]["code"] == "no_such_blob"
@@ -140,7 +141,7 @@ def test_what_is_not_there_is_said(server: Any, file: Any) -> None:
     assert server.call("PUT", "/v1/blobs/" + "A" * 64, b"x")[0] == 422
 
 
-def test_missing_names_what_to_upload(server: Any, blob: Any) -> None:
+def test_missing_names_what_to_upload(server: RegistryUnderTest, blob: Any) -> None:
     _, name, data = blob
     rows = [{"sha256": name, "size": len(data)}, {"sha256": "0" * 64, "size": 5}, {"sha256": "0" * 64, "size": 5}]
     status, said = server.call("POST", "/v1/blobs/missing", {"blobs": rows})
@@ -156,11 +157,11 @@ def test_missing_names_what_to_upload(server: Any, blob: Any) -> None:
 @pytest.mark.parametrize(
     "blobs", [[{"sha256": "x", "size": 1}], [{"sha256": "0" * 64, "size": -1}], [{"size": 1}], {}, "x"]
 )
-def test_questions_that_are_not_right_are_refused(server: Any, blobs: Any) -> None:
+def test_questions_that_are_not_right_are_refused(server: RegistryUnderTest, blobs: Any) -> None:
     assert server.call("POST", "/v1/blobs/missing", {"blobs": blobs})[0] == 422
 
 
-def test_other_bytes_are_refused_and_nothing_is_kept(server: Any) -> None:
+def test_other_bytes_are_refused_and_nothing_is_kept(server: RegistryUnderTest) -> None:
     name = sha256(b"these").hexdigest()
     status, said = server.call("PUT", f"/v1/blobs/{name}", b"those")
     assert (status, said["code"]) == (422, "damaged")
@@ -169,7 +170,7 @@ def test_other_bytes_are_refused_and_nothing_is_kept(server: Any) -> None:
     assert server.call("PUT", f"/v1/blobs/{sha256(b'').hexdigest()}", b"")[0] == 422
 
 
-def test_the_same_bytes_from_many_at_once_are_fine(server: Any) -> None:
+def test_the_same_bytes_from_many_at_once_are_fine(server: RegistryUnderTest) -> None:
     data = b"many" * 300_000
     with ThreadPoolExecutor(6) as pool:
         names = {each["sha256"] for each in pool.map(lambda _: server.upload(data), range(6))}
@@ -177,7 +178,7 @@ def test_the_same_bytes_from_many_at_once_are_fine(server: Any) -> None:
     assert server.get(f"/v1/blobs/{name}").data == data
 
 
-def test_damage_is_found_at_fetch_and_a_new_push_repairs_it(server: Any, parts: Any) -> None:
+def test_damage_is_found_at_fetch_and_a_new_push_repairs_it(server: RegistryUnderTest, parts: Parts) -> None:
     key = parts.gpu_key(env={"MIGRAPHX_MLIR_TUNE_LIMIT": "11"})
     said = server.publish(parts.gfx908, key, cut=4444, **parts.explicit)[1]
     path, name = f"/v1/artifacts/{said['id']}/files/model.mxr", said["manifest"]["files"][0]["blobs"][1]["sha256"]
@@ -193,7 +194,7 @@ def test_damage_is_found_at_fetch_and_a_new_push_repairs_it(server: Any, parts: 
     assert server.get(path).data == parts.gfx908
 
 
-def test_a_push_that_is_cut_otherwise_repairs_as_well(server: Any, parts: Any) -> None:
+def test_a_push_that_is_cut_otherwise_repairs_as_well(server: RegistryUnderTest, parts: Parts) -> None:
     key = parts.gpu_key(env={"MIGRAPHX_MLIR_TUNE_LIMIT": "12"})
     said = server.publish(parts.gfx908, key, cut=3333, **parts.explicit)[1]
     server.blob_path(said["manifest"]["files"][0]["blobs"][0]["sha256"]).unlink()
@@ -202,7 +203,7 @@ def test_a_push_that_is_cut_otherwise_repairs_as_well(server: Any, parts: Any) -
     assert server.get(f"/v1/artifacts/{said['id']}/files/model.mxr").data == parts.gfx908
 
 
-def begin_upload(server: Any, data: bytes) -> tuple[socket.socket, Path]:
+def begin_upload(server: RegistryUnderTest, data: bytes) -> tuple[socket.socket, Path]:
     """The first half of an upload, and the folder that it goes to."""
     name = sha256(data).hexdigest()
     line = socket.create_connection(("127.0.0.1", server.port))
@@ -215,7 +216,7 @@ def begin_upload(server: Any, data: bytes) -> tuple[socket.socket, Path]:
     return line, folder
 
 
-def test_an_upload_that_is_cut_off_leaves_nothing(start: Any, fsck: Any) -> None:
+def test_an_upload_that_is_cut_off_leaves_nothing(start: Start, fsck: Any) -> None:
     server = start()
     line, folder = begin_upload(server, b"cut off" * 1_000_000)
     line.close()
@@ -224,7 +225,7 @@ def test_an_upload_that_is_cut_off_leaves_nothing(start: Any, fsck: Any) -> None
     assert (code, report["ok"]) == (0, True)
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(start: Any, fsck: Any) -> None:
+def test_a_full_disk_is_said_and_leaves_nothing(start: Start, fsck: Any) -> None:
     server, data = start(), b"full" * 1_000_000
     name = sha256(data).hexdigest()
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (2**20, resource.RLIM_INFINITY))
@@ -236,7 +237,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(start: Any, fsck: Any) -> None:
     assert fsck(server.data)[1]["findings"] == []
 
 
-def test_a_registry_killed_in_the_middle_of_an_upload_loses_nothing(start: Any, fsck: Any) -> None:
+def test_a_registry_killed_in_the_middle_of_an_upload_loses_nothing(start: Start, fsck: Any) -> None:
     server = start()
     kept = server.upload(b"kept" * 1000)["sha256"]
     line, folder = begin_upload(server, b"killed" * 1_000_000)

@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 from harness.programs import run as run_program
-from registry.registry_client import GFX908, REF, RegistryUnderTest, gpu_capabilities, gpu_key, on_sqlite, ref_key
+from registry.registry_client import (
+    GFX908,
+    REF,
+    Parts,
+    RegistryUnderTest,
+    gpu_capabilities,
+    gpu_key,
+    on_sqlite,
+    ref_key,
+)
 from sqlalchemy import text
 from sqlalchemy.dialects import sqlite
 
@@ -81,7 +90,7 @@ def test_forty_toolchains_in_their_order(server: RegistryUnderTest, model: str) 
     assert candidates(server, model, rocm="7.3")["varies"] == {"fast_math": 2}
 
 
-def test_programs_that_differ_only_in_their_cus(server: RegistryUnderTest, parts: Any, model: str) -> None:
+def test_programs_that_differ_only_in_their_cus(server: RegistryUnderTest, parts: Parts, model: str) -> None:
     key, ids = gpu_key(model, "gfx90a"), {}
     for data, count in zip(parts.same_key, (104, 110), strict=False):
         status, said = server.publish(data, key, attributes={"sramecc": "+", "xnack": "-", "num_cu": count})

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 from harness.hostile_models import attacks, model
-from registry.registry_client import on_sqlite
+from registry.registry_client import RegistryUnderTest, on_sqlite
 
 from mxr.artifact.manifest import Manifest
 from mxr.artifact.model_files import ModelFiles
 from mxr.util.codec import decode
 
 
-def register(server: Any, onnx: bytes, **external: bytes) -> tuple[int, Any, str]:
+def register(server: RegistryUnderTest, onnx: bytes, **external: bytes) -> tuple[int, Any, str]:
     """Upload and register a model with its bytes: status, reply and the model's identity."""
     parts = [server.manifest(data, name)["files"][0] for name, data in {"model.onnx": onnx, **external}.items()]
     manifest = {"v": 1, "files": parts}
@@ -34,7 +34,7 @@ def register(server: Any, onnx: bytes, **external: bytes) -> tuple[int, Any, str
 
 @on_sqlite
 @pytest.mark.parametrize("target", ["/proc/self/environ", "../secret"])
-def test_a_model_that_names_a_forbidden_file_is_refused(server: Any, target: str) -> None:
+def test_a_model_that_names_a_forbidden_file_is_refused(server: RegistryUnderTest, target: str) -> None:
     for what, onnx in attacks(targets=(target,)):
         for external in ({}, {"w.bin": bytes(16)}):
             status, said, named = register(server, onnx, **external)
@@ -43,7 +43,7 @@ def test_a_model_that_names_a_forbidden_file_is_refused(server: Any, target: str
 
 
 @on_sqlite
-def test_the_external_data_must_be_that_in_the_manifest(server: Any) -> None:
+def test_the_external_data_must_be_that_in_the_manifest(server: RegistryUnderTest) -> None:
     onnx = model(("location", "w.bin"))
     for external in ({}, {"v.bin": bytes(16)}, {"w.bin": bytes(16), "more.bin": b"more"}):
         status, said, named = register(server, onnx, **external)
@@ -57,7 +57,7 @@ def test_the_external_data_must_be_that_in_the_manifest(server: Any) -> None:
 
 
 @on_sqlite
-def test_what_cannot_be_read_as_a_model_is_refused(server: Any) -> None:
+def test_what_cannot_be_read_as_a_model_is_refused(server: RegistryUnderTest) -> None:
     """Nobody could tell which files it names."""
     status, said, _ = register(server, b"<!doctype html>" * 9)
     assert (status, said["code"]) == (422, "damaged")

@@ -8,10 +8,10 @@ import subprocess
 import sys
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pytest
 from paths import DATA
+from registry.registry_client import Parts
 
 from mxr.artifact.manifest import Blob, File
 from mxr.errors import DamagedError, NoSuchBlobError
@@ -43,7 +43,7 @@ def keep(root: Path, data: bytes, cut: int) -> File:
 
 
 @pytest.mark.parametrize("cut", [1000, 4096, 10**6])
-def test_the_child_says_what_the_reader_says(tmp_path: Path, parts: Any, cut: int) -> None:
+def test_the_child_says_what_the_reader_says(tmp_path: Path, parts: Parts, cut: int) -> None:
     file = keep(tmp_path, parts.gfx908, cut)
     (found,) = inspection.inspect(LocalStore(tmp_path), [file], RequestLimits(), RefusalMemory())
     assert found == json.loads(json.dumps(describe(BytesSource(parts.gfx908)).to_json()))
@@ -57,14 +57,14 @@ def test_a_foreign_file_is_the_readers_error_with_its_offset(tmp_path: Path) -> 
     assert "offset" in caught.value.context
 
 
-def test_a_reader_that_takes_too_long_is_ended(tmp_path: Path, parts: Any) -> None:
+def test_a_reader_that_takes_too_long_is_ended(tmp_path: Path, parts: Parts) -> None:
     file = keep(tmp_path, parts.gfx908, 10**6)
     with pytest.raises(DamagedError, match="seconds"):
         inspection.inspect(LocalStore(tmp_path), [file], RequestLimits(inspect_wall=0.001), RefusalMemory())
 
 
 @pytest.mark.parametrize("limits", [RequestLimits(inspect_memory=2**20), RequestLimits(inspect_cpu=0)])
-def test_a_reader_without_means_fails_alone(tmp_path: Path, parts: Any, limits: RequestLimits) -> None:
+def test_a_reader_without_means_fails_alone(tmp_path: Path, parts: Parts, limits: RequestLimits) -> None:
     file = keep(tmp_path, parts.gfx908, 10**6)
     with pytest.raises(DamagedError):
         inspection.inspect(LocalStore(tmp_path), [file], limits, RefusalMemory())
@@ -103,7 +103,7 @@ def test_range_reads_over_blobs_are_those_of_the_file(tmp_path: Path, page: int)
     ],
 )
 def test_a_child_that_asks_for_what_is_not_its_own_gets_nothing(
-    tmp_path: Path, parts: Any, said: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, parts: Parts, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one would that a file has taken over."""
     code = f"import sys,json; sys.stdin.readline(); print(json.dumps({said}), flush=True); sys.stdin.read()"
@@ -114,7 +114,7 @@ def test_a_child_that_asks_for_what_is_not_its_own_gets_nothing(
         )
 
 
-def test_a_child_has_no_key_to_the_store(tmp_path: Path, parts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_has_no_key_to_the_store(tmp_path: Path, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     code = "import json,os; print(json.dumps({'descriptions': [dict(os.environ)]}))"
     monkeypatch.setattr(inspection, "COMMAND", (sys.executable, "-c", code))
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
@@ -128,7 +128,7 @@ def test_a_child_has_no_key_to_the_store(tmp_path: Path, parts: Any, monkeypatch
     assert set(found) <= {*inspection.ENVIRONMENT, "LC_CTYPE", "__CF_USER_TEXT_ENCODING"}
 
 
-def test_a_store_that_does_not_answer_is_not_the_files_fault(tmp_path: Path, parts: Any) -> None:
+def test_a_store_that_does_not_answer_is_not_the_files_fault(tmp_path: Path, parts: Parts) -> None:
     file = keep(tmp_path, parts.gfx908, 10_000)
     LocalStore(tmp_path).delete(file.blobs[-1].sha256)
     with pytest.raises(NoSuchBlobError):
@@ -165,7 +165,7 @@ def test_what_is_no_model_is_refused(tmp_path: Path, data: bytes) -> None:
         inspection.describe_model(LocalStore(tmp_path), keep(tmp_path, data, 40), RequestLimits(), RefusalMemory())
 
 
-def test_a_model_beyond_the_limits_is_refused(tmp_path: Path, parts: Any) -> None:
+def test_a_model_beyond_the_limits_is_refused(tmp_path: Path, parts: Parts) -> None:
     file = keep(tmp_path, (DATA / "models" / "convnet.onnx").read_bytes(), 10**6)
     for limits in (RequestLimits(inspect_memory=2**20), RequestLimits(inspect_wall=0.001)):
         with pytest.raises(DamagedError):

@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from registry.registry_client import marked, on_sqlite
+from registry.registry_client import Parts, RegistryUnderTest, Start, marked, on_sqlite
 from sqlalchemy.exc import IntegrityError
 
 
-def published(server: Any, parts: Any, mark: str) -> str:
+def published(server: RegistryUnderTest, parts: Parts, mark: str) -> str:
     status, said = server.publish(
         parts.gfx908,
         parts.gpu_key(env=marked(mark)),
@@ -20,11 +20,11 @@ def published(server: Any, parts: Any, mark: str) -> str:
     return str(said["id"])
 
 
-def names(server: Any) -> list[str]:
+def names(server: RegistryUnderTest) -> list[str]:
     return [each["name"] for each in server.call("GET", "/v1/locks")[1]["items"]]
 
 
-def test_what_a_lock_pins_is_not_removed(server: Any, parts: Any) -> None:
+def test_what_a_lock_pins_is_not_removed(server: RegistryUnderTest, parts: Parts) -> None:
     one, two = published(server, parts, "pin-1"), published(server, parts, "pin-2")
     status, said = server.call("PUT", "/v1/locks/prod", {"artifacts": [two, one, one]})
     assert (status, said["name"], said["artifacts"]) == (201, "prod", sorted([one, two]))
@@ -44,7 +44,7 @@ def test_what_a_lock_pins_is_not_removed(server: Any, parts: Any) -> None:
     assert server.call("DELETE", f"/v1/artifacts/{two}")[0] == 200
 
 
-def test_a_lock_pins_all_or_nothing(server: Any, parts: Any) -> None:
+def test_a_lock_pins_all_or_nothing(server: RegistryUnderTest, parts: Parts) -> None:
     one = published(server, parts, "all")
     server.call("PUT", "/v1/locks/whole", {"artifacts": [one]})
     absent = "0" * 64
@@ -56,7 +56,7 @@ def test_a_lock_pins_all_or_nothing(server: Any, parts: Any) -> None:
     assert status == 404 and "new" not in names(server)
 
 
-def test_locks_are_listed_by_name_and_keep_their_first_time(server: Any, parts: Any) -> None:
+def test_locks_are_listed_by_name_and_keep_their_first_time(server: RegistryUnderTest, parts: Parts) -> None:
     one = published(server, parts, "list")
     first = server.call("PUT", "/v1/locks/b.2026-11_x", {"artifacts": [one]})[1]
     server.call("PUT", "/v1/locks/a", {"artifacts": []})
@@ -81,12 +81,12 @@ def test_locks_are_listed_by_name_and_keep_their_first_time(server: Any, parts: 
         ("DELETE", "/v1/locks/nobody", None, 404),
     ],
 )
-def test_bad_words_are_refused(server: Any, method: str, path: str, body: Any, status: int) -> None:
+def test_bad_words_are_refused(server: RegistryUnderTest, method: str, path: str, body: Any, status: int) -> None:
     found, said = server.call(method, path, body)
     assert found == status and said["detail"] and said["hint"]
 
 
-def test_many_writers_of_one_lock_leave_one_of_their_answers(server: Any, parts: Any) -> None:
+def test_many_writers_of_one_lock_leave_one_of_their_answers(server: RegistryUnderTest, parts: Parts) -> None:
     ids = [published(server, parts, f"crowd-{at}") for at in range(4)]
     with ThreadPoolExecutor(8) as pool:
         said = list(pool.map(lambda at: server.call("PUT", "/v1/locks/crowd", {"artifacts": [ids[at % 4]]}), range(16)))
@@ -94,7 +94,7 @@ def test_many_writers_of_one_lock_leave_one_of_their_answers(server: Any, parts:
     assert server.call("GET", "/v1/locks/crowd")[1]["artifacts"] in [[id] for id in ids]
 
 
-def test_the_database_itself_keeps_a_pinned_artifact(start: Any, parts: Any) -> None:
+def test_the_database_itself_keeps_a_pinned_artifact(start: Start, parts: Parts) -> None:
     server = start()
     one = published(server, parts, "constraint")
     server.call("PUT", "/v1/locks/prod", {"artifacts": [one]})

@@ -11,7 +11,7 @@ import pytest
 import xxhash
 from identities import model_of
 from paths import DATA
-from registry.registry_client import on_sqlite
+from registry.registry_client import Parts, RegistryUnderTest, Start, on_sqlite
 from xxh3_preimage import second_preimage
 
 from mxr.artifact.model_files import ModelFiles, PiecedFile
@@ -24,7 +24,7 @@ WEIGHTS = (MODELS / "mlp_ext.onnx.data").read_bytes()
 INPUTS = [{"name": "x", "type": "float32", "dims": ["N", 256]}, {"name": "y", "type": "int64", "dims": None}]
 
 
-def manifest(server: Any, **files: bytes) -> dict[str, Any]:
+def manifest(server: RegistryUnderTest, **files: bytes) -> dict[str, Any]:
     parts = [server.manifest(data, name, cut=64 << 20)["files"][0] for name, data in files.items()]
     return {"v": 1, "files": parts}
 
@@ -39,7 +39,7 @@ def statement() -> dict[str, Any]:
     }
 
 
-def test_a_model_with_its_bytes(start: Any, statement: Any) -> None:
+def test_a_model_with_its_bytes(start: Start, statement: Any) -> None:
     """The registry reads the inputs from the ONNX file, whatever the registration says."""
     server = start()
     files = manifest(server, **{"model.onnx": ONNX, "mlp_ext.onnx.data": WEIGHTS})
@@ -53,7 +53,7 @@ def test_a_model_with_its_bytes(start: Any, statement: Any) -> None:
 
 
 @on_sqlite
-def test_a_model_that_is_here_is_not_read_again(start: Any, statement: Any) -> None:
+def test_a_model_that_is_here_is_not_read_again(start: Start, statement: Any) -> None:
     """Its bytes were checked when they came, and are again by whoever fetches them: here they are others by now."""
     server = start()
     files = manifest(server, **{"model.onnx": ONNX, "mlp_ext.onnx.data": WEIGHTS})
@@ -72,7 +72,7 @@ def test_a_model_that_is_here_is_not_read_again(start: Any, statement: Any) -> N
 
 
 @on_sqlite
-def test_the_registry_computes_the_identity_for_who_asks(server: Any) -> None:
+def test_the_registry_computes_the_identity_for_who_asks(server: RegistryUnderTest) -> None:
     stated = server.registration()
     asked = {name: stated[name] for name in ("name", "onnx", "manifest")}
     for _ in range(2):
@@ -80,7 +80,7 @@ def test_the_registry_computes_the_identity_for_who_asks(server: Any) -> None:
         assert status in (200, 201) and said["model"] == stated["model"] and said["inputs"]
 
 
-def test_a_hash_that_the_bytes_do_not_give_is_refused(server: Any, statement: Any) -> None:
+def test_a_hash_that_the_bytes_do_not_give_is_refused(server: RegistryUnderTest, statement: Any) -> None:
     files = manifest(server, **{"model.onnx": ONNX, "mlp_ext.onnx.data": WEIGHTS})
     other = {**statement, "model": "sha256:" + "0" * 64, "onnx": "model.onnx", "manifest": files}
     status, said = server.call("POST", "/v1/models", other)
@@ -94,7 +94,7 @@ def read_inputs(data: bytes) -> Any:
     return walk_model(Path("m.onnx"), data).inputs
 
 
-def test_a_statement_without_bytes_creates_and_changes_nothing(start: Any, statement: Any, parts: Any) -> None:
+def test_a_statement_without_bytes_creates_and_changes_nothing(start: Start, statement: Any, parts: Parts) -> None:
     server = start()
     for bare in (statement, {**statement, "sha256": "0" * 64}, {**statement, "onnx": None, "manifest": None}):
         assert server.call("POST", "/v1/models", bare)[0] == 422
@@ -119,7 +119,7 @@ def test_a_statement_without_bytes_creates_and_changes_nothing(start: Any, state
 
 
 @on_sqlite
-def test_the_sha256_of_a_whole_file_is_checked(server: Any) -> None:
+def test_the_sha256_of_a_whole_file_is_checked(server: RegistryUnderTest) -> None:
     """A wrong one would make every worker refuse the model."""
     size = 64 << 20
     # A doc_string of 64 MiB.
@@ -138,7 +138,7 @@ def test_the_sha256_of_a_whole_file_is_checked(server: Any) -> None:
 
 
 @on_sqlite
-def test_models_with_one_xxh3_hash_are_two_models(start: Any, parts: Any) -> None:
+def test_models_with_one_xxh3_hash_are_two_models(start: Start, parts: Parts) -> None:
     """The evil model has the XXH3-128 and the size of the honest one. Nobody gets its program for the honest model."""
     server, honest = start(), (MODELS / "convnet.onnx").read_bytes()
     evil = second_preimage(honest, 200 * 1024, bytes.fromhex("0000803f") * 224)
@@ -160,7 +160,7 @@ def test_models_with_one_xxh3_hash_are_two_models(start: Any, parts: Any) -> Non
 
 
 @on_sqlite
-def test_prefixes_find_stored_and_claimed_models(start: Any, parts: Any) -> None:
+def test_prefixes_find_stored_and_claimed_models(start: Start, parts: Parts) -> None:
     server = start()
     stored = server.register_model()
     claimed = stored[:19] + "0" * 52
@@ -172,7 +172,7 @@ def test_prefixes_find_stored_and_claimed_models(start: Any, parts: Any) -> None
         assert server.call("GET", f"/v1/models?prefix={bad}")[0] == 422
 
 
-def test_absent_bytes_and_unknown_models(server: Any, statement: Any) -> None:
+def test_absent_bytes_and_unknown_models(server: RegistryUnderTest, statement: Any) -> None:
     blob = {"sha256": "9" * 64, "size": 5}
     files = {"v": 1, "files": [{"name": "m.onnx", "size": 5, "sha256": "9" * 64, "blobs": [blob]}]}
     absent = {**statement, "model": ModelFiles(PiecedFile(5, ("9" * 64,))).model, "onnx": "m.onnx", "manifest": files}
@@ -195,12 +195,12 @@ def test_absent_bytes_and_unknown_models(server: Any, statement: Any) -> None:
         {},
     ],
 )
-def test_statements_that_are_not_right_are_refused(server: Any, statement: Any, change: Any) -> None:
+def test_statements_that_are_not_right_are_refused(server: RegistryUnderTest, statement: Any, change: Any) -> None:
     assert server.call("POST", "/v1/models", {**statement, **change})[0] == 422
 
 
 @on_sqlite
-def test_a_program_of_another_model_or_precision_is_refused(start: Any, parts: Any) -> None:
+def test_a_program_of_another_model_or_precision_is_refused(start: Start, parts: Parts) -> None:
     """Where the registry has the ONNX file; what is only stated proves nothing."""
     server, onnx = start(), (MODELS / "convnet.onnx").read_bytes()
     program, other = ((PROGRAMS / f"{name}_fp16_ref.mxr").read_bytes() for name in ("convnet_b4", "block_b8"))
@@ -229,7 +229,7 @@ def test_a_program_of_another_model_or_precision_is_refused(start: Any, parts: A
 
 
 @on_sqlite
-def test_declared_dims_of_outputs_that_differ_are_a_warning(start: Any, parts: Any) -> None:
+def test_declared_dims_of_outputs_that_differ_are_a_warning(start: Start, parts: Parts) -> None:
     server, made = start(), onnx.load(MODELS / "convnet.onnx")
     made.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 99
     data = made.SerializeToString()

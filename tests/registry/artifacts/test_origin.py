@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from harness.programs import run as run_program
-from registry.registry_client import REF, RegistryUnderTest, gpu_capabilities, gpu_key, on_sqlite, ref_key
+from registry.registry_client import REF, Parts, RegistryUnderTest, Start, gpu_capabilities, gpu_key, on_sqlite, ref_key
 
 EXPLICIT = {"sramecc": "+", "xnack": "-"}
 FORGED = {"origin": "built", "created_by": "root", "job": "ab" * 16, "worker": "trusted", "compile_seconds": 1e6}
@@ -45,7 +45,7 @@ def built(registry: Any, key: dict[str, Any], data: bytes, capabilities: Any = N
     return registry.ok("GET", f"/v1/artifacts/{registry.job(job['id'])['artifact']}")
 
 
-def test_what_a_publisher_says_of_itself_is_provenance_and_nothing_else(registry: Any, parts: Any) -> None:
+def test_what_a_publisher_says_of_itself_is_provenance_and_nothing_else(registry: Any, parts: Parts) -> None:
     key = parts.gpu_key()
     body = {"key": key, "manifest": registry.manifest(parts.gfx908), "provenance": FORGED}
     for name in ("origin", "created_by", "job", "worker", "sources", "promoted_at", "serve"):
@@ -65,14 +65,14 @@ def test_what_a_publisher_says_of_itself_is_provenance_and_nothing_else(registry
     assert estimate["standings"][0]["estimate"] is None
 
 
-def test_a_publisher_cannot_hide_the_libraries_that_a_program_calls(registry: Any, parts: Any) -> None:
+def test_a_publisher_cannot_hide_the_libraries_that_a_program_calls(registry: Any, parts: Parts) -> None:
     """They tie the program to its ROCm patch, which the rules of matching rely on."""
     miopen = parts.same_key[2]
     status, said = registry.publish(miopen, gpu_key(parts.model, "gfx90a"), attributes=EXPLICIT | {"libraries": []})
     assert (status, said["attributes"]["libraries"], said["sources"]["libraries"]) == (201, ["miopen"], "reader")
 
 
-def test_the_same_bytes_with_other_facts(registry: Any, parts: Any) -> None:
+def test_the_same_bytes_with_other_facts(registry: Any, parts: Parts) -> None:
     key, facts = parts.gpu_key(), EXPLICIT | {"num_cu": 120}
     _, first = registry.publish(parts.gfx908, key, attributes=facts)
     path = f"/v1/artifacts/{first['id']}"
@@ -130,7 +130,7 @@ def test_a_worker_brings_back_what_was_removed(registry: Any) -> None:
     assert registry.publish(REF, key, attributes=again["attributes"])[0] == 200
 
 
-def test_bytes_of_another_model_are_refused(registry: Any, parts: Any) -> None:
+def test_bytes_of_another_model_are_refused(registry: Any, parts: Parts) -> None:
     """The weights are in a program: what one model was compiled to is no program of another one."""
     key, other = parts.gpu_key(), parts.gpu_key() | {"model": "sha256:" + "9" * 64}
     _, first = registry.publish(parts.gfx908, key, attributes=EXPLICIT)
@@ -197,7 +197,7 @@ def test_a_namespace_that_serves_promoted_artifacts_only(registry: Any) -> None:
     assert resolved(registry, key) == done["id"]
 
 
-def test_a_push_neither_outranks_nor_stops_what_was_built(registry: Any, parts: Any) -> None:
+def test_a_push_neither_outranks_nor_stops_what_was_built(registry: Any, parts: Parts) -> None:
     key, (minus, other) = parts.gpu_key("gfx90a"), parts.same_key[:2]
     _, early = registry.publish(other, key, attributes=EXPLICIT | {"num_cu": 104, "rocm_patch": "7.2.1"})
     _, done = registry.publish(minus, key, attributes=EXPLICIT)
@@ -235,7 +235,7 @@ def test_the_commands_for_namespaces(registry: Any) -> None:
     ids=repr,
 )
 def test_only_a_registry_that_nobody_else_reaches_serves_everything(
-    start: Any, parts: Any, flags: tuple[str, ...], serve: str
+    start: Start, parts: Parts, flags: tuple[str, ...], serve: str
 ) -> None:
     registry = start(*flags)
     _, said = registry.publish(parts.gfx908, parts.gpu_key(), attributes=EXPLICIT)

@@ -8,10 +8,10 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from registry.registry_client import on_sqlite
+from registry.registry_client import Parts, RegistryUnderTest, on_sqlite
 
 
-def test_a_publication_shows_what_it_is(server: Any, parts: Any) -> None:
+def test_a_publication_shows_what_it_is(server: RegistryUnderTest, parts: Parts) -> None:
     status, said = server.publish(parts.gfx908, parts.gpu_key(), cut=5000, provenance={"by": "me"}, **parts.explicit)
     assert status == 201
     assert said["sha256"] == sha256(parts.gfx908).hexdigest() and said["size"] == len(parts.gfx908)
@@ -21,7 +21,7 @@ def test_a_publication_shows_what_it_is(server: Any, parts: Any) -> None:
     assert server.call("GET", f"/v1/artifacts/{said['id']}") == (200, said)
 
 
-def test_the_same_bytes_cut_otherwise_are_the_same_artifact(server: Any, parts: Any) -> None:
+def test_the_same_bytes_cut_otherwise_are_the_same_artifact(server: RegistryUnderTest, parts: Parts) -> None:
     key = parts.gpu_key(fast_math=False)
     first, one = server.publish(parts.gfx908, key, cut=4000, **parts.explicit)
     second, two = server.publish(parts.gfx908, key, cut=7000, **parts.explicit)
@@ -29,14 +29,16 @@ def test_the_same_bytes_cut_otherwise_are_the_same_artifact(server: Any, parts: 
     assert one == two
 
 
-def test_another_file_for_the_same_key_is_another_artifact_and_the_first_stays_first(server: Any, parts: Any) -> None:
+def test_another_file_for_the_same_key_is_another_artifact_and_the_first_stays_first(
+    server: RegistryUnderTest, parts: Parts
+) -> None:
     key = parts.gpu_key("gfx90a")
     (_, one), (_, two) = (server.publish(data, key, **parts.explicit) for data in parts.same_key[:2])
     assert one["id"] != two["id"] and one["digest"] == two["digest"]
     assert server.call("POST", "/v1/resolve", {"key": key})[1]["artifact"]["id"] == one["id"]
 
 
-def test_two_publishers_at_once_make_one_artifact(server: Any, parts: Any) -> None:
+def test_two_publishers_at_once_make_one_artifact(server: RegistryUnderTest, parts: Parts) -> None:
     key = parts.gpu_key(env={"MIGRAPHX_MLIR_TUNE_LIMIT": "1"})
     body = {"key": key, "manifest": server.manifest(parts.gfx908, cut=3000), **parts.explicit}
     with ThreadPoolExecutor(8) as pool:
@@ -56,7 +58,9 @@ def test_two_publishers_at_once_make_one_artifact(server: Any, parts: Any) -> No
         ({"vendor": "hygon", "arch": "gfx908"}, "vendor"),
     ],
 )
-def test_a_key_that_the_file_contradicts_is_refused(server: Any, parts: Any, change: Any, field: str) -> None:
+def test_a_key_that_the_file_contradicts_is_refused(
+    server: RegistryUnderTest, parts: Parts, change: Any, field: str
+) -> None:
     status, said = server.publish(parts.gfx908, parts.gpu_key(**change), **parts.explicit)
     assert (status, said["code"]) == (409, "mismatch")
     assert field in {each["field"] for each in said["context"]["differences"]}
@@ -64,7 +68,7 @@ def test_a_key_that_the_file_contradicts_is_refused(server: Any, parts: Any, cha
 
 
 @on_sqlite
-def test_a_program_that_was_not_compiled_is_refused(server: Any, parts: Any) -> None:
+def test_a_program_that_was_not_compiled_is_refused(server: RegistryUnderTest, parts: Parts) -> None:
     data = parts.uncompiled
     status, said = server.publish(data, parts.ref_key(precision="fp32"))
     assert (status, said["code"]) == (409, "mismatch")
@@ -73,19 +77,19 @@ def test_a_program_that_was_not_compiled_is_refused(server: Any, parts: Any) -> 
 
 @on_sqlite
 @pytest.mark.parametrize("data", [b"<html></html>", b"\x1f\x8b" + b"\0" * 50, b"{}", b"\x08\x07"])
-def test_a_foreign_file_is_refused(server: Any, parts: Any, data: bytes) -> None:
+def test_a_foreign_file_is_refused(server: RegistryUnderTest, parts: Parts, data: bytes) -> None:
     status, said = server.publish(data, parts.gpu_key())
     assert (status, said["code"]) == (422, "damaged")
     assert "model.mxr" in said["detail"]
 
 
 @on_sqlite
-def test_a_cut_off_program_is_refused(server: Any, parts: Any) -> None:
+def test_a_cut_off_program_is_refused(server: RegistryUnderTest, parts: Parts) -> None:
     status, said = server.publish(parts.gfx908[:-100], parts.gpu_key(), **parts.explicit)
     assert (status, said["code"]) == (422, "damaged")
 
 
-def test_absent_blobs_are_named(server: Any, parts: Any) -> None:
+def test_absent_blobs_are_named(server: RegistryUnderTest, parts: Parts) -> None:
     manifest = server.manifest(parts.gfx908, cut=6000)
     other = parts.gfx908[:-10] + b"0123456789"
     blobs = manifest["files"][0]["blobs"]
@@ -97,7 +101,7 @@ def test_absent_blobs_are_named(server: Any, parts: Any) -> None:
 
 
 @on_sqlite
-def test_a_file_that_is_not_what_its_blobs_make_is_refused(server: Any, parts: Any) -> None:
+def test_a_file_that_is_not_what_its_blobs_make_is_refused(server: RegistryUnderTest, parts: Parts) -> None:
     manifest = server.manifest(parts.gfx908, cut=9000)
     manifest["files"][0]["blobs"].reverse()
     status, said = server.call("POST", "/v1/artifacts", {"key": parts.gpu_key(), "manifest": manifest})
@@ -106,7 +110,7 @@ def test_a_file_that_is_not_what_its_blobs_make_is_refused(server: Any, parts: A
 
 
 @on_sqlite
-def test_damage_in_the_store_is_found_at_publishing(server: Any, parts: Any) -> None:
+def test_damage_in_the_store_is_found_at_publishing(server: RegistryUnderTest, parts: Parts) -> None:
     key = parts.gpu_key(env={"MIGRAPHX_MLIR_TUNE_LIMIT": "13"})
     manifest = server.manifest(parts.gfx908, cut=2222)
     name = manifest["files"][0]["blobs"][3]["sha256"]
@@ -119,7 +123,7 @@ def test_damage_in_the_store_is_found_at_publishing(server: Any, parts: Any) -> 
     assert server.call("POST", "/v1/artifacts", body)[0] == 201
 
 
-def bad_bodies(parts: Any, manifest: Any) -> dict[str, Any]:
+def bad_bodies(parts: Parts, manifest: Any) -> dict[str, Any]:
     key, good = parts.gpu_key(), {"key": parts.gpu_key(), "manifest": manifest}
 
     def file(**change: Any) -> Any:
@@ -149,7 +153,7 @@ def bad_bodies(parts: Any, manifest: Any) -> dict[str, Any]:
 
 
 @on_sqlite
-def test_bodies_that_are_not_right_name_the_field(server: Any, parts: Any) -> None:
+def test_bodies_that_are_not_right_name_the_field(server: RegistryUnderTest, parts: Parts) -> None:
     for words, body in bad_bodies(parts, server.manifest(parts.gfx908)).items():
         text = json.dumps(body).replace('"HUGE"', "1e999")
         status, said = server.call("POST", "/v1/artifacts", text.encode())
@@ -162,14 +166,14 @@ def test_bodies_that_are_not_right_name_the_field(server: Any, parts: Any) -> No
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b'{"key":1,"key":2}', b"[" * 30_000, b"\xff\xfe", b'{"v": NaN}', b"1" * 5000]
 )
-def test_what_is_no_json_document_is_said(server: Any, body: bytes) -> None:
+def test_what_is_no_json_document_is_said(server: RegistryUnderTest, body: bytes) -> None:
     for path in ("/v1/artifacts", "/v1/resolve", "/v1/blobs/missing", "/v1/models"):
         status, said = server.call("POST", path, body)
         assert (status, said["code"]) == ((422, "usage") if body == b"[]" else (400, "malformed")), said
 
 
 @on_sqlite
-def test_a_body_that_is_too_large_is_refused(server: Any) -> None:
+def test_a_body_that_is_too_large_is_refused(server: RegistryUnderTest) -> None:
     status, said = server.call("POST", "/v1/resolve", b" " * (9 * 2**20))
     assert (status, said["code"]) == (413, "too_large")
     assert "exceeds" in said["detail"]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from registry.registry_client import RegistryUnderTest
 
 from mxr.errors import DamagedBlobError, DamagedError, TemporaryError, TooManyRequestsError
 from mxr_registry.artifacts.inspection import (
@@ -57,7 +58,7 @@ def test_refusals_are_bounded_and_the_oldest_go_first() -> None:
     assert len(calls) == MAX_REFUSALS + 2
 
 
-def test_a_refused_model_is_read_once(server: Any) -> None:
+def test_a_refused_model_is_read_once(server: RegistryUnderTest) -> None:
     stated = server.registration(b"<!doctype html>" * 99)
     first, second = (server.error("POST", "/v1/models", stated) for _ in range(2))
     assert first.pop("request_id") != second.pop("request_id")

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from registry.registry_client import on_sqlite
+from registry.registry_client import Parts, RegistryUnderTest, Start, on_sqlite
 
 from mxr.artifact.limits import MAX_CANDIDATES
 from mxr_registry.artifacts import resolution
@@ -14,7 +14,7 @@ from mxr_registry.database.session import Database
 
 
 @pytest.fixture(scope="module")
-def filled(server: Any, parts: Any) -> Any:
+def filled(server: RegistryUnderTest, parts: Parts) -> Any:
     """Programs for gfx908 and gfx11-generic; the first says on how many CUs it was made."""
     attributes = {"sramecc": "+", "xnack": "-", "num_cu": 100, "tuning": "default"}
     assert server.publish(parts.gfx908, parts.gpu_key(), attributes=attributes)[0] == 201
@@ -22,12 +22,12 @@ def filled(server: Any, parts: Any) -> Any:
     return server
 
 
-def resolve(server: Any, key: Any, **constraints: Any) -> tuple[int, Any]:
+def resolve(server: RegistryUnderTest, key: Any, **constraints: Any) -> tuple[int, Any]:
     found: tuple[int, Any] = server.call("POST", "/v1/resolve", {"key": key, "constraints": constraints})
     return found
 
 
-def test_a_hit_says_how_well_it_fits_and_where_the_files_are(filled: Any, parts: Any) -> None:
+def test_a_hit_says_how_well_it_fits_and_where_the_files_are(filled: Any, parts: Parts) -> None:
     status, hit = resolve(filled, parts.gpu_key(), sramecc="+", xnack="-", num_cu=100)
     assert status == 200
     assert hit["match"] == {"exact": True, "relaxed": [], "assumed": {}}
@@ -36,19 +36,19 @@ def test_a_hit_says_how_well_it_fits_and_where_the_files_are(filled: Any, parts:
     assert hit["artifact"]["manifest"]["files"][0]["sha256"] == hit["artifact"]["sha256"]
 
 
-def test_what_is_open_is_assumed_and_said(filled: Any, parts: Any) -> None:
+def test_what_is_open_is_assumed_and_said(filled: Any, parts: Parts) -> None:
     _, hit = resolve(filled, parts.gpu_key())
     assert hit["match"]["assumed"] == {"sramecc": "+", "xnack": "-", "num_cu": 100}
 
 
-def test_a_generic_program_serves_its_family_and_says_so(filled: Any, parts: Any) -> None:
+def test_a_generic_program_serves_its_family_and_says_so(filled: Any, parts: Parts) -> None:
     status, hit = resolve(filled, parts.gpu_key("gfx1100"))
     assert (status, hit["match"]["relaxed"]) == (200, ["arch"])
     status, miss = resolve(filled, parts.gpu_key("gfx1100"), exact=True)
     assert (status, miss["code"]) == (404, "no_such_artifact")
 
 
-def test_a_miss_names_the_flag_that_alone_is_missing(filled: Any, parts: Any) -> None:
+def test_a_miss_names_the_flag_that_alone_is_missing(filled: Any, parts: Parts) -> None:
     status, said = resolve(filled, parts.gpu_key(), sramecc="+", xnack="-", num_cu=120)
     error = said
     assert (status, error["code"], error["retry"]) == (404, "no_such_artifact", False)
@@ -60,7 +60,7 @@ def test_a_miss_names_the_flag_that_alone_is_missing(filled: Any, parts: Any) ->
 
 
 @on_sqlite
-def test_a_miss_tells_what_is_nearest(filled: Any, parts: Any) -> None:
+def test_a_miss_tells_what_is_nearest(filled: Any, parts: Parts) -> None:
     status, said = resolve(filled, parts.gpu_key("gfx942", precision="fp16"), num_cu=304, xnack="-")
     assert status == 404
     assert "gfx942" in said["detail"] and "ROCm 7.2" in said["detail"]
@@ -72,18 +72,18 @@ def test_a_miss_tells_what_is_nearest(filled: Any, parts: Any) -> None:
 
 
 @on_sqlite
-def test_exact_is_what_refuses_and_that_is_said(filled: Any, parts: Any) -> None:
+def test_exact_is_what_refuses_and_that_is_said(filled: Any, parts: Parts) -> None:
     _, said = resolve(filled, parts.gpu_key(), sramecc="+", xnack="-", num_cu=100, build="abc", exact=True)
     assert said["context"]["accept"]["exact"] is False
 
 
-def test_a_model_that_nobody_knows_is_said(filled: Any, parts: Any) -> None:
+def test_a_model_that_nobody_knows_is_said(filled: Any, parts: Parts) -> None:
     status, said = resolve(filled, parts.gpu_key(model="sha256:" + "9" * 64))
     assert (status, said["context"]["nearest"]) == (404, [])
     assert "does not know this model" in said["detail"]
 
 
-def test_misses_are_counted(filled: Any, parts: Any) -> None:
+def test_misses_are_counted(filled: Any, parts: Parts) -> None:
     key = parts.gpu_key("gfx1201")
     for _ in range(3):
         _, said = resolve(filled, key)
@@ -102,7 +102,7 @@ def test_misses_are_counted(filled: Any, parts: Any) -> None:
         ({"constraints": {}}, "key: this field is missing"),
     ],
 )
-def test_requests_that_are_not_right_name_the_field(server: Any, body: Any, words: str) -> None:
+def test_requests_that_are_not_right_name_the_field(server: RegistryUnderTest, body: Any, words: str) -> None:
     status, said = server.call("POST", "/v1/resolve", body)
     assert (status, said["code"]) == (422, "usage")
     assert words in said["detail"]
@@ -112,11 +112,11 @@ def test_requests_that_are_not_right_name_the_field(server: Any, body: Any, word
 @pytest.mark.parametrize(
     "constraints", [{"num_cu": 0}, {"num_cu": 2**70}, {"allow": ["all"]}, {"sramecc": "?"}, {"exact": 1}]
 )
-def test_constraints_that_are_not_right_are_refused(server: Any, parts: Any, constraints: Any) -> None:
+def test_constraints_that_are_not_right_are_refused(server: RegistryUnderTest, parts: Parts, constraints: Any) -> None:
     assert resolve(server, parts.gpu_key(), **constraints)[0] == 422
 
 
-def test_open_features_that_disagree_are_a_question_to_the_person(server: Any, parts: Any) -> None:
+def test_open_features_that_disagree_are_a_question_to_the_person(server: RegistryUnderTest, parts: Parts) -> None:
     one = parts.gpu_key("gfx90a")
     for sign, data in (("+", parts.gfx90a_plus), ("-", parts.gfx90a_minus)):
         assert server.publish(data, one, attributes={"sramecc": "+", "xnack": sign})[0] == 201
@@ -126,7 +126,7 @@ def test_open_features_that_disagree_are_a_question_to_the_person(server: Any, p
     assert resolve(server, one, xnack="-")[0] == 200
 
 
-def test_the_promoted_one_comes_first_and_the_latest_promotion_wins(start: Any, parts: Any) -> None:
+def test_the_promoted_one_comes_first_and_the_latest_promotion_wins(start: Start, parts: Parts) -> None:
     server = start()
     key = parts.gpu_key("gfx90a")
     ids = [server.publish(data, key, **parts.explicit)[1]["id"] for data in parts.same_key]
@@ -146,7 +146,7 @@ def test_the_promoted_one_comes_first_and_the_latest_promotion_wins(start: Any, 
     assert server.call("DELETE", f"/v1/artifacts/{ids[1]}")[0] == 404
 
 
-def test_lists_are_filtered_and_paged(filled: Any, parts: Any) -> None:
+def test_lists_are_filtered_and_paged(filled: Any, parts: Parts) -> None:
     def ids(query: str) -> list[str]:
         return [each["id"] for each in filled.call("GET", f"/v1/artifacts?{query}")[1]["items"]]
 
@@ -174,19 +174,19 @@ def test_lists_are_filtered_and_paged(filled: Any, parts: Any) -> None:
 @pytest.mark.parametrize(
     "query", ["colour=red", "limit=0", "limit=1001", "limit=x", "limit=-1", "after=x", "after=1e3"]
 )
-def test_filters_that_there_are_not_are_refused(server: Any, query: str) -> None:
+def test_filters_that_there_are_not_are_refused(server: RegistryUnderTest, query: str) -> None:
     status, said = server.call("GET", f"/v1/artifacts?{query}")
     assert (status, said["code"]) == (422, "usage")
 
 
-def test_an_id_may_be_cut_short(filled: Any, parts: Any) -> None:
+def test_an_id_may_be_cut_short(filled: Any, parts: Parts) -> None:
     id = filled.call("GET", "/v1/artifacts?limit=1")[1]["items"][0]["id"]
     assert filled.call("GET", f"/v1/artifacts/{id[:8]}")[1]["id"] == id
     for bad, status in ((id[:7], 422), ("0" * 8, 404), (id.upper(), 422), (id + "0", 422), ("%00", 422)):
         assert filled.call("GET", f"/v1/artifacts/{bad}")[0] == status, bad
 
 
-def test_a_request_that_is_large_is_answered_alike(filled: Any, parts: Any) -> None:
+def test_a_request_that_is_large_is_answered_alike(filled: Any, parts: Parts) -> None:
     # It is decoded in a thread; small ones are by the event loop.
     key = {"key": parts.gpu_key(), "constraints": {"sramecc": "+"}}
     small, large = json.dumps(key).encode(), json.dumps(key, indent=2_000).encode()
@@ -207,18 +207,20 @@ class TestManyArtifactsOfOneKey:
     """A publisher can push any bytes behind a program, and so any number of programs for one key."""
 
     @pytest.fixture
-    def first(self, server: Any, parts: Any) -> str:
+    def first(self, server: RegistryUnderTest, parts: Parts) -> str:
         """The id of the only artifact of the key."""
         server.clear()
         return str(server.publish(parts.gfx908, parts.gpu_key(), **parts.explicit)[1]["id"])
 
-    def copy(self, server: Any, id: str, count: int) -> None:
+    def copy(self, server: RegistryUnderTest, id: str, count: int) -> None:
         """Add copies of an artifact."""
         names = server.rows.execute("SELECT name FROM pragma_table_info('artifacts')")
         columns = ", ".join(name for (name,) in names if name not in ("seq", "id"))
         server.rows.execute(COPIES.format(columns=columns, count=count, id=id))
 
-    def test_no_more_are_pushed_than_requests_look_at(self, server: Any, parts: Any, first: str) -> None:
+    def test_no_more_are_pushed_than_requests_look_at(
+        self, server: RegistryUnderTest, parts: Parts, first: str
+    ) -> None:
         self.copy(server, first, MAX_CANDIDATES - 1)
         status, said = server.publish(parts.gfx908 + b"1", parts.gpu_key(), **parts.explicit)
         assert (status, said["code"], said["context"]["candidates"]) == (409, "conflict", MAX_CANDIDATES), said
@@ -227,13 +229,17 @@ class TestManyArtifactsOfOneKey:
         server.ok("DELETE", f"/v1/artifacts/{1:064x}")
         assert server.publish(parts.gfx908 + b"1", parts.gpu_key(), **parts.explicit)[0] == 201
 
-    def test_what_was_built_is_found_among_any_number_of_pushes(self, server: Any, parts: Any, first: str) -> None:
+    def test_what_was_built_is_found_among_any_number_of_pushes(
+        self, server: RegistryUnderTest, parts: Parts, first: str
+    ) -> None:
         self.copy(server, first, 5 * MAX_CANDIDATES)
         middle = f"{3 * MAX_CANDIDATES:064x}"
         server.rows.execute(f"UPDATE artifacts SET origin = 'built' WHERE id = '{middle}'")
         assert resolve(server, parts.gpu_key())[1]["artifact"]["id"] == middle
 
-    def test_a_choice_reads_nothing_that_a_publisher_can_make_large(self, server: Any, parts: Any, first: str) -> None:
+    def test_a_choice_reads_nothing_that_a_publisher_can_make_large(
+        self, server: RegistryUnderTest, parts: Parts, first: str
+    ) -> None:
         """The manifests of 60 artifacts, 1.8 MB each, were read for each resolve, in six threads at once."""
         large = {"provenance_json", "key_json", "manifest_json", "description_json", "claim_json", "names_json"}
         assert not large & {column.key for column in resolution.CHOOSABLE.selected_columns}

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from registry.registry_client import Parts, RegistryUnderTest, Start
 
 from mxr_registry.artifacts import usage
 from mxr_registry.database.session import Database
 
 
 @pytest.fixture(scope="module")
-def snapshot(snapshot_of: Any, parts: Any) -> Any:
+def snapshot(snapshot_of: Any, parts: Parts) -> Any:
     """A registry with two artifacts; the facts are their ids."""
     return snapshot_of(
         lambda server: [
@@ -23,23 +24,23 @@ def snapshot(snapshot_of: Any, parts: Any) -> Any:
 
 
 @pytest.fixture
-def published(start: Any, snapshot: Any) -> Any:
+def published(start: Start, snapshot: Any) -> Any:
     """A registry of its own, with two artifacts; it, and their ids."""
     return start(snapshot=snapshot), snapshot.facts
 
 
-def counts(server: Any, query: str = "") -> dict[str, int]:
+def counts(server: RegistryUnderTest, query: str = "") -> dict[str, int]:
     status, said = server.call("GET", f"/v1/uses{query}")
     assert status == 200, said
     return {each["artifact"]["id"]: each["count"] for each in said["items"]}
 
 
-def resolve(server: Any, key: dict[str, Any]) -> None:
+def resolve(server: RegistryUnderTest, key: dict[str, Any]) -> None:
     status, said = server.call("POST", "/v1/resolve", {"key": key})
     assert status == 200, said
 
 
-def test_resolves_and_whole_downloads_are_uses_and_survive_a_stop(published: Any, start: Any, parts: Any) -> None:
+def test_resolves_and_whole_downloads_are_uses_and_survive_a_stop(published: Any, start: Start, parts: Parts) -> None:
     server, ids = published
     for _ in range(3):
         resolve(server, parts.gpu_key())

@@ -19,6 +19,7 @@ import pytest
 from harness.programs import run as run_program
 from harness.waiting import until
 from paths import DATA
+from registry.registry_client import Parts, RegistryUnderTest, Start
 from servers.postgresql import PostgreSQL, name_in
 from servers.rows import Databases, Rows
 
@@ -57,7 +58,7 @@ def test_it_refuses_a_schema_that_is_behind_and_says_what_to_do(postgresql: Post
     postgresql.drop(url)
 
 
-def test_it_says_where_rows_and_bytes_are(start: Any, rows_with_password: Rows) -> None:
+def test_it_says_where_rows_and_bytes_are(start: Start, rows_with_password: Rows) -> None:
     server = start(rows=rows_with_password)
     assert "database postgresql:///" in server.line and "store file:///" in server.line
     assert server.call("GET", "/readyz") == (200, {"ok": True})
@@ -110,7 +111,7 @@ def test_what_stands_in_the_way_is_said_without_the_password(scram: PostgreSQL) 
                 assert secret not in done.stdout + done.stderr
 
 
-def test_an_owner_may_migrate_and_serve(scram: PostgreSQL, start: Any) -> None:
+def test_an_owner_may_migrate_and_serve(scram: PostgreSQL, start: Start) -> None:
     scram.execute("CREATE DATABASE fleet OWNER fleet TEMPLATE template0")
     url = scram.url("fleet", "fleet", SECRET)
     assert run("migrate", MXR_DATABASE_URL=url).returncode == 0
@@ -121,7 +122,7 @@ def test_an_owner_may_migrate_and_serve(scram: PostgreSQL, start: Any) -> None:
 # Bad days.
 
 
-def resolve(server: Any, parts: Any) -> tuple[int, Any]:
+def resolve(server: RegistryUnderTest, parts: Parts) -> tuple[int, Any]:
     return server.call("POST", "/v1/resolve", {"key": parts.gpu_key()})
 
 
@@ -135,7 +136,7 @@ def restartable() -> Iterator[PostgreSQL]:
 
 @pytest.fixture
 def own(
-    restartable: PostgreSQL, own_postgresql: Any, start: Any, parts: Any, request: pytest.FixtureRequest
+    restartable: PostgreSQL, own_postgresql: Any, start: Start, parts: Parts, request: pytest.FixtureRequest
 ) -> tuple[PostgreSQL, Any]:
     """A server that may be stopped, and a registry on it with one artifact; with a parameter, a server of its own."""
     if hasattr(request, "param"):
@@ -151,7 +152,9 @@ def own(
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
-def test_a_restart_between_requests_does_not_show(own: tuple[PostgreSQL, Any], parts: Any, how: signal.Signals) -> None:
+def test_a_restart_between_requests_does_not_show(
+    own: tuple[PostgreSQL, Any], parts: Parts, how: signal.Signals
+) -> None:
     database, server = own
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: resolve(server, parts), range(16)))
@@ -165,7 +168,7 @@ def test_a_restart_between_requests_does_not_show(own: tuple[PostgreSQL, Any], p
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
 def test_a_request_that_a_restart_cuts_off_is_told_to_come_again(
-    own: tuple[PostgreSQL, Any], parts: Any, how: signal.Signals
+    own: tuple[PostgreSQL, Any], parts: Parts, how: signal.Signals
 ) -> None:
     database, server = own
     stated = server.registration()
@@ -180,7 +183,7 @@ def test_a_request_that_a_restart_cuts_off_is_told_to_come_again(
     assert server.call("POST", "/v1/models", stated)[0] == 201
 
 
-def test_a_database_that_is_away_is_said_and_comes_back(own: tuple[PostgreSQL, Any], parts: Any) -> None:
+def test_a_database_that_is_away_is_said_and_comes_back(own: tuple[PostgreSQL, Any], parts: Parts) -> None:
     database, server = own
     database.stop()
     for status, said in (resolve(server, parts), server.call("GET", "/readyz"), server.call("GET", "/v1/artifacts")):
@@ -190,7 +193,7 @@ def test_a_database_that_is_away_is_said_and_comes_back(own: tuple[PostgreSQL, A
     assert resolve(server, parts)[0] == 200
 
 
-def test_a_waiter_outlasts_a_restart(own: tuple[PostgreSQL, Any], parts: Any) -> None:
+def test_a_waiter_outlasts_a_restart(own: tuple[PostgreSQL, Any], parts: Parts) -> None:
     """Its long poll goes on, and hears what comes after."""
     database, server = own
     can = {"targets": [{"arch": "gfx908", "num_cu": 120, "sramecc": "+", "xnack": "-"}]}
@@ -210,7 +213,7 @@ def test_a_waiter_outlasts_a_restart(own: tuple[PostgreSQL, Any], parts: Any) ->
     assert (status, lease["lease"]["job"]) == (200, job["id"])
 
 
-def test_a_read_only_database_still_serves(own: tuple[PostgreSQL, Any], parts: Any) -> None:
+def test_a_read_only_database_still_serves(own: tuple[PostgreSQL, Any], parts: Parts) -> None:
     database, server = own
     stated = server.registration()
     name = name_in(server.rows.url)
@@ -226,7 +229,7 @@ def test_a_read_only_database_still_serves(own: tuple[PostgreSQL, Any], parts: A
 
 
 @pytest.mark.parametrize("own", [{"largest": 20 * 2**20}], indirect=True)
-def test_a_full_database_takes_nothing_more_and_recovers(own: tuple[PostgreSQL, Any], parts: Any, fsck: Any) -> None:
+def test_a_full_database_takes_nothing_more_and_recovers(own: tuple[PostgreSQL, Any], parts: Parts, fsck: Any) -> None:
     """A limit on the size of its files stands in for the disk: it needs no rights."""
     database, server = own
     url = server.rows.url
@@ -247,7 +250,7 @@ def test_a_full_database_takes_nothing_more_and_recovers(own: tuple[PostgreSQL, 
 
 
 def test_too_many_connections_are_said_and_pass(
-    scram: PostgreSQL, rows_with_password: Rows, start: Any, parts: Any
+    scram: PostgreSQL, rows_with_password: Rows, start: Start, parts: Parts
 ) -> None:
     server = start(rows=rows_with_password)
     held = [psycopg.connect(rows_with_password.url) for _ in range(9)]
@@ -263,7 +266,7 @@ def test_too_many_connections_are_said_and_pass(
         assert {status for status, _ in pool.map(lambda _: server.call("GET", "/v1/artifacts"), range(40))} == {200}
 
 
-def test_a_small_pool_is_enough_for_many(databases: Databases, tmp_path: Path, start: Any, parts: Any) -> None:
+def test_a_small_pool_is_enough_for_many(databases: Databases, tmp_path: Path, start: Start, parts: Parts) -> None:
     rows = databases(tmp_path / "data")
     server = start(rows=Rows(rows.url, rows.environ | {"MXR_DATABASE_POOL": "2"}))
     with ThreadPoolExecutor(16) as pool:
@@ -280,7 +283,7 @@ def onnx_named(name: str) -> bytes:
 
 
 @pytest.fixture
-def hasty(databases: Databases, tmp_path: Path, start: Any) -> Any:
+def hasty(databases: Databases, tmp_path: Path, start: Start) -> Any:
     """A registry that waits for nobody."""
     config = tmp_path / "registry.toml"
     config.write_text("[database]\nlock = 0.2\nstatement = 0.5\npool = 1\nwait = 0.2\n")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from registry.registry_client import Parts
 from servers.rows import Databases
 from sqlalchemy import delete, insert, select, text
 from sqlalchemy.exc import IntegrityError
@@ -148,12 +149,12 @@ def test_urls_that_are_none_are_said(url: str) -> None:
         Database(url)
 
 
-def asked(parts: Any, **change: Any) -> Request:
+def asked(parts: Parts, **change: Any) -> Request:
     return Request(codec.decode(Key, parts.gpu_key(**change), "key"))
 
 
 def test_a_miss_is_a_miss_though_it_cannot_be_written_down(
-    db: Database, parts: Any, monkeypatch: pytest.MonkeyPatch
+    db: Database, parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(misses, "LOCK_TIMEOUT", 0.05)
     with db.writing() as other:
@@ -167,7 +168,7 @@ def test_a_miss_is_a_miss_though_it_cannot_be_written_down(
         assert misses.list_misses(session, "default")["items"][0]["count"] == 1
 
 
-def test_a_miss_on_a_read_only_database_is_a_miss(db: Database, parts: Any) -> None:
+def test_a_miss_on_a_read_only_database_is_a_miss(db: Database, parts: Parts) -> None:
     if db.embedded:
         with db.reading() as session:
             session.exec_driver_sql("PRAGMA query_only=ON")
@@ -181,7 +182,7 @@ def test_a_miss_on_a_read_only_database_is_a_miss(db: Database, parts: Any) -> N
         resolution.refuse(db, "default", asked(parts))
 
 
-def test_namespaces_do_not_see_each_other(db: Database, parts: Any) -> None:
+def test_namespaces_do_not_see_each_other(db: Database, parts: Parts) -> None:
     from mxr_registry.artifacts import blobs, catalog
 
     with db.writing() as session:

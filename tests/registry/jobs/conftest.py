@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from registry.registry_client import (
-    GFX908,
-    ONNX,
-    ONNX_MODEL,
-    REF,
-    REF_CAPABILITIES,
-    RegistryUnderTest,
-    gpu_capabilities,
-    gpu_key,
-    ref_key,
-)
+from registry.registry_client import ONNX_MODEL, Parts, RegistryUnderTest
 from servers.rows import Databases
 
 
@@ -40,13 +29,6 @@ def registry(module_registry: RegistryUnderTest) -> RegistryUnderTest:
 
 
 @pytest.fixture
-def parts() -> Any:
-    """The example files, keys, and what workers can compile."""
-
-    class Parts:
-        onnx, ref, gfx908, model = ONNX, REF, GFX908, ONNX_MODEL
-        gpu_key = staticmethod(lambda *, model=ONNX_MODEL, **other: gpu_key(model, **other))
-        ref_key = staticmethod(lambda *, model=ONNX_MODEL, **other: ref_key(model, **other))
-        gpu_capabilities, ref_capabilities = staticmethod(gpu_capabilities), REF_CAPABILITIES
-
-    return Parts
+def parts() -> Parts:
+    """The example files, keys of the model that the registry has, and what workers can compile."""
+    return Parts(ONNX_MODEL)

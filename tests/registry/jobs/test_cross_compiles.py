@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from registry.registry_client import on_sqlite
+from registry.registry_client import Parts, Start, on_sqlite
 
 CONSTRAINTS = {"num_cu": 120, "chiplets": 1, "allow": ["cross"]}
 
 
-def navi(parts: Any) -> dict[str, Any]:
+def navi(parts: Parts) -> dict[str, Any]:
     """What a host with another GPU can, whose MIGraphX compiles across."""
     return {**parts.gpu_capabilities("gfx1100", 48), "cross": True}
 
 
-def mi100(parts: Any) -> dict[str, Any]:
+def mi100(parts: Parts) -> dict[str, Any]:
     can: dict[str, Any] = parts.gpu_capabilities()
     can["targets"][0]["chiplets"] = 1
     return can
 
 
-def test_a_job_nobody_else_can_do(registry: Any, parts: Any) -> None:
+def test_a_job_nobody_else_can_do(registry: Any, parts: Parts) -> None:
     worker = registry.register_worker("navi", navi(parts))
     assert registry.submit_error(parts.gpu_key(), require_worker=True)["code"] == "no_worker"
     described = registry.submit_error(parts.gpu_key(), require_worker=True, constraints={"allow": ["cross"]})
@@ -37,7 +37,7 @@ def test_a_job_nobody_else_can_do(registry: Any, parts: Any) -> None:
 
 
 @on_sqlite
-def test_what_was_not_made_on_the_gpu_does_not_pass_as_such(registry: Any, parts: Any) -> None:
+def test_what_was_not_made_on_the_gpu_does_not_pass_as_such(registry: Any, parts: Parts) -> None:
     registry.submit(parts.gpu_key(), constraints=CONSTRAINTS)
     lease = registry.claim(registry.register_worker("navi", navi(parts)))
     artifact = registry.publication(lease, parts.gfx908)
@@ -46,7 +46,7 @@ def test_what_was_not_made_on_the_gpu_does_not_pass_as_such(registry: Any, parts
 
 
 @on_sqlite
-def test_who_has_the_gpu_goes_first(registry: Any, parts: Any) -> None:
+def test_who_has_the_gpu_goes_first(registry: Any, parts: Parts) -> None:
     across, own = registry.register_worker("navi", navi(parts)), registry.register_worker("mi100", mi100(parts))
     job = registry.submit(parts.gpu_key(), constraints=CONSTRAINTS)
     assert registry.claim(across) is None
@@ -55,7 +55,7 @@ def test_who_has_the_gpu_goes_first(registry: Any, parts: Any) -> None:
 
 
 @on_sqlite
-def test_a_declared_pool_goes_first(start: Any, parts: Any) -> None:
+def test_a_declared_pool_goes_first(start: Start, parts: Parts) -> None:
     pool = '[[pools]]\nname="mi100"\ntargets=[{arch="gfx908"}]\ntoolchain={rocm="7.2.1", migraphx="2.15.0"}\n'
     registry = start(config=pool)
     registry.register_model()
@@ -63,7 +63,7 @@ def test_a_declared_pool_goes_first(start: Any, parts: Any) -> None:
     assert registry.claim(registry.register_worker("navi", navi(parts))) is None
 
 
-def test_other_lanes_are_left_alone(registry: Any, parts: Any) -> None:
+def test_other_lanes_are_left_alone(registry: Any, parts: Parts) -> None:
     registry.submit(parts.gpu_key(rocm="7.1"), constraints=CONSTRAINTS)
     registry.submit(parts.gpu_key(arch="gfx90a"), constraints=CONSTRAINTS | {"num_cu": 104})
     registry.submit(parts.ref_key())
@@ -75,7 +75,7 @@ def test_other_lanes_are_left_alone(registry: Any, parts: Any) -> None:
     assert leases[2] is None
 
 
-def test_one_who_waits_hears_of_it(registry: Any, parts: Any) -> None:
+def test_one_who_waits_hears_of_it(registry: Any, parts: Parts) -> None:
     """By the news of the job: its own second look would come later than the wait ends."""
     waiting = registry.waiting_claim(registry.register_worker("navi", navi(parts)))
     job = registry.submit(parts.gpu_key(), constraints=CONSTRAINTS)

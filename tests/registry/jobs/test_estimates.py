@@ -8,6 +8,7 @@ from typing import Any
 import onnx
 import pytest
 from onnx import numpy_helper
+from registry.registry_client import Parts
 from sqlalchemy import text
 
 from mxr_registry.database import schema
@@ -34,7 +35,7 @@ def other(data: bytes) -> bytes:
     return model.SerializeToString()
 
 
-def compile_once(registry: Any, parts: Any, model: str, seconds: float, **more: Any) -> None:
+def compile_once(registry: Any, parts: Parts, model: str, seconds: float, **more: Any) -> None:
     registry.submit(parts.ref_key(model=model, **more))
     lease = registry.claim(registry.register_worker())
     artifact = registry.publication(lease) | {"provenance": {"compile_seconds": seconds}}
@@ -47,7 +48,7 @@ def estimate(registry: Any, key: dict[str, Any]) -> tuple[float | None, str | No
     return job["estimate"], job["estimate_from"]
 
 
-def test_of_the_same_graph_with_other_weights(registry: Any, parts: Any) -> None:
+def test_of_the_same_graph_with_other_weights(registry: Any, parts: Parts) -> None:
     mine = registry.register_model(sister(parts.onnx, 0.5))
     stranger = registry.register_model(other(parts.onnx))
     # The sisters need names of their own, as `clear` leaves models.

@@ -6,16 +6,16 @@ import time
 from typing import Any
 
 import pytest
-from registry.registry_client import marked, on_sqlite
+from registry.registry_client import Parts, Start, marked, on_sqlite
 
 from mxr_registry.jobs import transitions
 
 
-def own(parts: Any, name: str, **other: Any) -> dict[str, Any]:
+def own(parts: Parts, name: str, **other: Any) -> dict[str, Any]:
     return parts.ref_key(env=marked(name), **other)
 
 
-def other_can(parts: Any, build: str) -> dict[str, Any]:
+def other_can(parts: Parts, build: str) -> dict[str, Any]:
     return {**parts.ref_capabilities, "toolchain": {**parts.ref_capabilities["toolchain"], "migraphx_build": build}}
 
 
@@ -33,7 +33,7 @@ def claimed_in_the_time_of_others(registry: Any, worker: str, job: str) -> Any:
         registry.ok("POST", f"/v1/jobs/{job}/handback", {"fence": lease["fence"]})
 
 
-def test_a_permanent_failure_is_remembered_for_this_toolchain_alone(registry: Any, parts: Any) -> None:
+def test_a_permanent_failure_is_remembered_for_this_toolchain_alone(registry: Any, parts: Parts) -> None:
     key = own(parts, "permanent")
     first = registry.register_worker("first")
     lease = registry.claim(first) if registry.submit(key) else None
@@ -54,7 +54,7 @@ def test_a_permanent_failure_is_remembered_for_this_toolchain_alone(registry: An
     assert registry.claim(other)["job"] == free["id"]
 
 
-def test_retry_clears_what_is_remembered(registry: Any, parts: Any) -> None:
+def test_retry_clears_what_is_remembered(registry: Any, parts: Parts) -> None:
     key = own(parts, "retry")
     worker = registry.register_worker()
     registry.submit(key)
@@ -66,7 +66,7 @@ def test_retry_clears_what_is_remembered(registry: Any, parts: Any) -> None:
 
 
 @pytest.mark.parametrize(("kind", "days"), [("permanent", 7), ("poison", 1)])
-def test_what_is_remembered_expires(registry: Any, parts: Any, kind: str, days: int) -> None:
+def test_what_is_remembered_expires(registry: Any, parts: Parts, kind: str, days: int) -> None:
     worker = registry.register_worker()
     key = own(parts, "expires_" + kind)
     registry.submit(key)
@@ -80,7 +80,7 @@ def test_what_is_remembered_expires(registry: Any, parts: Any, kind: str, days: 
 
 
 @on_sqlite
-def test_a_pool_at_zero_with_the_same_toolchain_does_not_bring_a_failed_job_back(start: Any, parts: Any) -> None:
+def test_a_pool_at_zero_with_the_same_toolchain_does_not_bring_a_failed_job_back(start: Start, parts: Parts) -> None:
     pool = '[[pools]]\nname = "ref"\ntargets = [{arch = "ref", kind = "ref"}]\ntoolchain = {migraphx = "2.16.0"}\n'
     registry = start(config=pool)
     registry.register_model()
@@ -90,7 +90,7 @@ def test_a_pool_at_zero_with_the_same_toolchain_does_not_bring_a_failed_job_back
     assert registry.submit(key, require_worker=True)["state"] == "failed"
 
 
-def test_a_transient_failure_goes_to_another_worker_up_to_a_limit(registry: Any, parts: Any) -> None:
+def test_a_transient_failure_goes_to_another_worker_up_to_a_limit(registry: Any, parts: Parts) -> None:
     job = registry.submit(own(parts, "transient"))
     first, second = registry.register_worker("first"), registry.register_worker("second")
     registry.fail(registry.claim(first), "transient", "killed")
@@ -108,7 +108,7 @@ def test_a_transient_failure_goes_to_another_worker_up_to_a_limit(registry: Any,
 
 
 @on_sqlite
-def test_the_pause_doubles_up_to_a_limit(start: Any, parts: Any) -> None:
+def test_the_pause_doubles_up_to_a_limit(start: Start, parts: Parts) -> None:
     registry = start(config="[work]\nbackoff = 100\nbackoff_most = 150\n")
     registry.register_model()
     job = registry.submit(own(parts, "doubles"))
@@ -120,7 +120,7 @@ def test_the_pause_doubles_up_to_a_limit(start: Any, parts: Any) -> None:
         registry.end_backoff(job["id"])
 
 
-def test_the_same_worker_tries_again_where_no_other_is_idle(registry: Any, parts: Any) -> None:
+def test_the_same_worker_tries_again_where_no_other_is_idle(registry: Any, parts: Parts) -> None:
     job = registry.submit(own(parts, "busy_one"))
     first, second = registry.register_worker("first"), registry.register_worker("second")
     lease = registry.claim(first)
@@ -131,7 +131,7 @@ def test_the_same_worker_tries_again_where_no_other_is_idle(registry: Any, parts
     assert again["job"] == lease["job"]
 
 
-def test_poison_is_quarantined(registry: Any, parts: Any) -> None:
+def test_poison_is_quarantined(registry: Any, parts: Parts) -> None:
     key = own(parts, "poison")
     job = registry.submit(key)
     worker = registry.register_worker()
@@ -140,7 +140,7 @@ def test_poison_is_quarantined(registry: Any, parts: Any) -> None:
     assert registry.submit(key)["failure"]["kind"] == "poison"
 
 
-def test_a_job_that_loses_its_workers_again_and_again_is_poison(registry: Any, parts: Any) -> None:
+def test_a_job_that_loses_its_workers_again_and_again_is_poison(registry: Any, parts: Parts) -> None:
     key = own(parts, "killer")
     job = registry.submit(key)
     worker = registry.register_worker()
@@ -152,7 +152,7 @@ def test_a_job_that_loses_its_workers_again_and_again_is_poison(registry: Any, p
     assert registry.submit(key)["state"] == "failed"
 
 
-def test_the_only_worker_tries_again_as_soon_as_the_pause_is_over(registry: Any, parts: Any) -> None:
+def test_the_only_worker_tries_again_as_soon_as_the_pause_is_over(registry: Any, parts: Parts) -> None:
     """It waits in one long poll, whose own second look would come later than this one ends."""
     job = registry.submit(own(parts, "only_one"))
     worker = registry.register_worker()
@@ -162,7 +162,7 @@ def test_the_only_worker_tries_again_as_soon_as_the_pause_is_over(registry: Any,
     assert registry.heard(waiting)["attempt"] == 2
 
 
-def test_the_only_one_that_is_left_tries_again_though_a_dead_one_counts_as_alive(registry: Any, parts: Any) -> None:
+def test_the_only_one_that_is_left_tries_again_though_a_dead_one_counts_as_alive(registry: Any, parts: Parts) -> None:
     """Who died a moment ago is idle and alive as far as anybody knows: the job is left to it for a moment only."""
     job = registry.submit(own(parts, "left_alone"))
     registry.register_worker("dead")
@@ -173,7 +173,7 @@ def test_the_only_one_that_is_left_tries_again_though_a_dead_one_counts_as_alive
     assert registry.heard(waiting)["attempt"] == 2
 
 
-def test_a_job_is_rather_tried_again_elsewhere(registry: Any, parts: Any) -> None:
+def test_a_job_is_rather_tried_again_elsewhere(registry: Any, parts: Parts) -> None:
     """Of two who wait, the other gets it."""
     job = registry.submit(own(parts, "elsewhere"))
     one, two = registry.register_worker("one"), registry.register_worker("two")
@@ -186,7 +186,7 @@ def test_a_job_is_rather_tried_again_elsewhere(registry: Any, parts: Any) -> Non
     waiting[one].close()
 
 
-def test_a_failed_job_never_blocks_another_key(registry: Any, parts: Any) -> None:
+def test_a_failed_job_never_blocks_another_key(registry: Any, parts: Parts) -> None:
     worker = registry.register_worker()
     job = registry.submit(own(parts, "blocks"), priority=100)
     registry.fail(registry.claim(worker), "transient")

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from harness.scale import crowd
 from harness.waiting import until
-from registry.registry_client import marked, on_sqlite
+from registry.registry_client import Parts, Start, marked, on_sqlite
 
 
-def own(parts: Any, name: str, **other: Any) -> dict[str, Any]:
+def own(parts: Parts, name: str, **other: Any) -> dict[str, Any]:
     return parts.ref_key(env=marked(name), **other)
 
 
-def test_who_lost_a_lease_can_do_nothing_over_its_successor(registry: Any, parts: Any) -> None:
+def test_who_lost_a_lease_can_do_nothing_over_its_successor(registry: Any, parts: Parts) -> None:
     job = registry.submit(own(parts, "lost"))
     first, second = registry.register_worker("first"), registry.register_worker("second")
     stale = registry.claim(first)
@@ -40,7 +40,7 @@ def test_who_lost_a_lease_can_do_nothing_over_its_successor(registry: Any, parts
     assert refused["code"] == "conflict"
 
 
-def test_a_lease_whose_time_has_passed_is_lost_though_nobody_took_the_job(registry: Any, parts: Any) -> None:
+def test_a_lease_whose_time_has_passed_is_lost_though_nobody_took_the_job(registry: Any, parts: Parts) -> None:
     """Whether the registry noticed already or not."""
     job = registry.submit(own(parts, "passed"))
     lease = registry.claim(registry.register_worker())
@@ -54,7 +54,7 @@ def test_a_lease_whose_time_has_passed_is_lost_though_nobody_took_the_job(regist
     assert registry.ok("GET", "/v1/artifacts")["items"] == []
 
 
-def test_a_lost_lease_is_noticed_while_somebody_waits(registry: Any, parts: Any) -> None:
+def test_a_lost_lease_is_noticed_while_somebody_waits(registry: Any, parts: Parts) -> None:
     job = registry.submit(own(parts, "noticed"))
     registry.claim(registry.register_worker())
     waiting = registry.pending("GET", f"/v1/jobs/{job['id']}?wait=60")
@@ -63,7 +63,7 @@ def test_a_lost_lease_is_noticed_while_somebody_waits(registry: Any, parts: Any)
     assert waiting.reply()[1]["state"] == "queued"
 
 
-def test_heartbeats_keep_a_lease(registry: Any, parts: Any) -> None:
+def test_heartbeats_keep_a_lease(registry: Any, parts: Parts) -> None:
     job = registry.submit(own(parts, "kept"))
     lease = registry.claim(registry.register_worker())
     for _ in range(3):
@@ -74,13 +74,13 @@ def test_heartbeats_keep_a_lease(registry: Any, parts: Any) -> None:
     assert registry.finish(lease)["attempts"] == 1
 
 
-def test_finish_twice_gives_the_same_answer(registry: Any, parts: Any) -> None:
+def test_finish_twice_gives_the_same_answer(registry: Any, parts: Parts) -> None:
     registry.submit(own(parts, "twice"))
     lease = registry.claim(registry.register_worker())
     assert registry.finish(lease) == registry.finish(lease)
 
 
-def test_finish_publishes_and_closes_or_neither(registry: Any, parts: Any) -> None:
+def test_finish_publishes_and_closes_or_neither(registry: Any, parts: Parts) -> None:
     job = registry.submit(own(parts, "neither"))
     lease = registry.claim(registry.register_worker())
     artifact = registry.publication(lease)
@@ -93,7 +93,7 @@ def test_finish_publishes_and_closes_or_neither(registry: Any, parts: Any) -> No
 
 @on_sqlite
 @pytest.mark.parametrize("how", ["another program", "another key", "a truncated file", "other attributes"])
-def test_a_wrong_program_is_refused_and_the_job_tried_again(registry: Any, parts: Any, how: str) -> None:
+def test_a_wrong_program_is_refused_and_the_job_tried_again(registry: Any, parts: Parts, how: str) -> None:
     constraints = {"migraphx_patch": "2.16.0"} if how == "other attributes" else {}
     job = registry.submit(own(parts, "wrong"), constraints=constraints)
     worker = registry.register_worker()
@@ -119,7 +119,7 @@ def test_a_wrong_program_is_refused_and_the_job_tried_again(registry: Any, parts
 
 
 @on_sqlite
-def test_a_program_for_other_cus_than_the_claim_said_is_refused(registry: Any, parts: Any) -> None:
+def test_a_program_for_other_cus_than_the_claim_said_is_refused(registry: Any, parts: Parts) -> None:
     registry.submit(parts.gpu_key())
     lease = registry.claim(registry.register_worker("gpu", parts.gpu_capabilities()))
     registry.submit(parts.gpu_key(), constraints={"num_cu": 120})
@@ -129,7 +129,7 @@ def test_a_program_for_other_cus_than_the_claim_said_is_refused(registry: Any, p
 
 
 @on_sqlite
-def test_what_a_worker_leaves_unsaid_is_what_its_claim_said(registry: Any, parts: Any) -> None:
+def test_what_a_worker_leaves_unsaid_is_what_its_claim_said(registry: Any, parts: Parts) -> None:
     registry.submit(parts.gpu_key())
     lease = registry.claim(registry.register_worker("gpu", parts.gpu_capabilities()))
     done = registry.finish(lease, data=parts.gfx908, attributes={"sramecc": "+", "xnack": "-"})
@@ -137,7 +137,7 @@ def test_what_a_worker_leaves_unsaid_is_what_its_claim_said(registry: Any, parts
     assert (attributes["num_cu"], attributes["rocm_patch"], attributes["build"]) == (120, "7.2.1", "a1")
 
 
-def test_handing_back_is_no_attempt(registry: Any, parts: Any) -> None:
+def test_handing_back_is_no_attempt(registry: Any, parts: Parts) -> None:
     job = registry.submit(own(parts, "back"))
     worker = registry.register_worker()
     lease = registry.claim(worker)
@@ -147,7 +147,7 @@ def test_handing_back_is_no_attempt(registry: Any, parts: Any) -> None:
     assert again["fence"] == 2 and again["attempt"] == 1
 
 
-def test_cancelling(registry: Any, parts: Any) -> None:
+def test_cancelling(registry: Any, parts: Parts) -> None:
     queued = registry.submit(own(parts, "cancel_queued"))
     assert registry.ok("POST", f"/v1/jobs/{queued['id']}/cancel")["state"] == "cancelled"
     assert registry.ok("POST", f"/v1/jobs/{queued['id']}/cancel")["state"] == "cancelled"
@@ -161,7 +161,7 @@ def test_cancelling(registry: Any, parts: Any) -> None:
     assert registry.fail(lease, "transient", "cancelled")["state"] == "cancelled"
 
 
-def test_who_asks_for_a_job_that_is_being_cancelled_keeps_it(registry: Any, parts: Any) -> None:
+def test_who_asks_for_a_job_that_is_being_cancelled_keeps_it(registry: Any, parts: Parts) -> None:
     key = own(parts, "revived")
     job = registry.submit(key)
     lease = registry.claim(registry.register_worker())
@@ -171,7 +171,7 @@ def test_who_asks_for_a_job_that_is_being_cancelled_keeps_it(registry: Any, part
     assert registry.ok("POST", f"/v1/jobs/{job['id']}/handback", {"fence": 1})["state"] == "queued"
 
 
-def test_a_named_job_is_claimed_alone(registry: Any, parts: Any) -> None:
+def test_a_named_job_is_claimed_alone(registry: Any, parts: Parts) -> None:
     registry.submit(own(parts, "named_one"), priority=50)
     second = registry.submit(own(parts, "named_two"))
     worker = registry.register_worker()
@@ -186,7 +186,7 @@ def test_a_named_job_is_claimed_alone(registry: Any, parts: Any) -> None:
     assert registry.error("POST", "/v1/jobs/claim", {"worker": "0" * 32})["code"] == "not_found"
 
 
-def test_the_time_without_a_registry_counts_against_nobody(start: Any, parts: Any) -> None:
+def test_the_time_without_a_registry_counts_against_nobody(start: Start, parts: Parts) -> None:
     registry = start()
     registry.register_model()
     job = registry.submit(own(parts, "away"))
@@ -204,7 +204,7 @@ def test_the_time_without_a_registry_counts_against_nobody(start: Any, parts: An
     assert registry.claim(other)["attempt"] == 2, "silent beside a registry, it loses its lease as usual"
 
 
-def test_a_registry_that_starts_beside_another_lengthens_nothing(start: Any, parts: Any) -> None:
+def test_a_registry_that_starts_beside_another_lengthens_nothing(start: Start, parts: Parts) -> None:
     """A worker that waits at the other one was heard of, though it says nothing new."""
     first = start(config="[work]\nlost_after = 2\n")
     first.register_model()
@@ -226,7 +226,7 @@ def test_a_registry_that_starts_beside_another_lengthens_nothing(start: Any, par
     assert refused["code"] == "conflict"
 
 
-def test_many_workers_get_each_job_once(registry: Any, parts: Any) -> None:
+def test_many_workers_get_each_job_once(registry: Any, parts: Parts) -> None:
     many = crowd(30)
     wanted = {registry.submit(own(parts, f"each_{n}"))["id"] for n in range(many)}
     workers = [registry.register_worker(f"w{n}") for n in range(many)]

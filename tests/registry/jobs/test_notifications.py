@@ -15,14 +15,14 @@ import pytest
 from harness.scale import crowd
 from harness.tokens import authorization
 from harness.waiting import PendingRequest
-from registry.registry_client import marked, on_sqlite
+from registry.registry_client import Parts, Start, marked, on_sqlite
 
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.session import Database
 from mxr_registry.jobs.notifications import JobNotifier
 
 
-def own(parts: Any, name: str) -> dict[str, Any]:
+def own(parts: Parts, name: str) -> dict[str, Any]:
     return parts.ref_key(env=marked(name))
 
 
@@ -47,7 +47,7 @@ def stream(registry: Any, path: str, **headers: str) -> Iterator[tuple[str, Any,
     reply.release_conn()
 
 
-def test_a_waiter_hears_of_a_change(registry: Any, parts: Any) -> None:
+def test_a_waiter_hears_of_a_change(registry: Any, parts: Parts) -> None:
     """Long before the end of its wait; how soon is measured in bench/."""
     worker = registry.register_worker()
     job = registry.submit(own(parts, "hears"))
@@ -64,7 +64,7 @@ def test_a_waiter_hears_of_a_change(registry: Any, parts: Any) -> None:
 
 
 def test_who_subscribes_while_changes_are_read_hears_of_them(
-    registry: Any, parts: Any, monkeypatch: pytest.MonkeyPatch
+    registry: Any, parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = registry.register_worker()
     job = registry.submit(own(parts, "late"))
@@ -97,7 +97,7 @@ def test_who_subscribes_while_changes_are_read_hears_of_them(
     registry.finish(lease)
 
 
-def test_a_poll_does_not_wait_where_there_is_news_or_the_job_is_closed(registry: Any, parts: Any) -> None:
+def test_a_poll_does_not_wait_where_there_is_news_or_the_job_is_closed(registry: Any, parts: Parts) -> None:
     job = registry.submit(own(parts, "news"))
     path = f"/v1/jobs/{job['id']}?wait=60"
     assert registry.pending("GET", f"{path}&version={job['version'] - 1}").reply(30)[1]["id"] == job["id"]
@@ -108,7 +108,7 @@ def test_a_poll_does_not_wait_where_there_is_news_or_the_job_is_closed(registry:
 
 
 @on_sqlite
-def test_a_poll_ends_with_its_time(registry: Any, parts: Any) -> None:
+def test_a_poll_ends_with_its_time(registry: Any, parts: Parts) -> None:
     job = registry.submit(own(parts, "quiet"))
     begun = time.monotonic()
     assert registry.ok("GET", f"/v1/jobs/{job['id']}?wait=0.5")["version"] == job["version"]
@@ -116,7 +116,7 @@ def test_a_poll_ends_with_its_time(registry: Any, parts: Any) -> None:
     registry.ok("POST", f"/v1/jobs/{job['id']}/cancel")
 
 
-def test_a_queued_job_says_whom_it_lacks(registry: Any, parts: Any) -> None:
+def test_a_queued_job_says_whom_it_lacks(registry: Any, parts: Parts) -> None:
     """Also to one who polls for a change: that a worker left, or came, is none of the job."""
     worker = registry.register_worker("gpu", parts.gpu_capabilities())
     job = registry.submit(parts.gpu_key(), require_worker=True, constraints={"num_cu": 120})
@@ -134,7 +134,7 @@ def test_a_queued_job_says_whom_it_lacks(registry: Any, parts: Any) -> None:
 
 
 @on_sqlite
-def test_a_declared_pool_is_somebody(start: Any, parts: Any) -> None:
+def test_a_declared_pool_is_somebody(start: Start, parts: Parts) -> None:
     pool = '[[pools]]\nname="mi100"\ntargets=[{arch="gfx908"}]\ntoolchain={rocm="7.2.1", migraphx="2.15.0"}\n'
     registry = start(config=pool)
     registry.register_model()
@@ -142,13 +142,13 @@ def test_a_declared_pool_is_somebody(start: Any, parts: Any) -> None:
     assert "the ref target with MIGraphX 2.16" in registry.submit(own(parts, "no_pool"))["waiting_for"]
 
 
-def test_a_waiting_worker_gets_a_new_job(registry: Any, parts: Any) -> None:
+def test_a_waiting_worker_gets_a_new_job(registry: Any, parts: Parts) -> None:
     waiting = registry.waiting_claim(registry.register_worker())
     job = registry.submit(own(parts, "waiting_worker"))
     assert registry.heard(waiting)["job"] == job["id"]
 
 
-def test_a_worker_whose_connection_ended_is_given_nothing(registry: Any, parts: Any) -> None:
+def test_a_worker_whose_connection_ended_is_given_nothing(registry: Any, parts: Parts) -> None:
     waiting = registry.waiting_claim(registry.register_worker())
     waiting.close()
     for _ in range(4):
@@ -158,7 +158,7 @@ def test_a_worker_whose_connection_ended_is_given_nothing(registry: Any, parts: 
     assert job["state"] == "queued" and job["attempts"] == 0
 
 
-def test_a_stream_tells_all_until_the_end(registry: Any, parts: Any) -> None:
+def test_a_stream_tells_all_until_the_end(registry: Any, parts: Parts) -> None:
     worker = registry.register_worker()
     job = registry.submit(own(parts, "stream"))
     lease = registry.claim(worker)
@@ -180,7 +180,7 @@ def test_a_stream_tells_all_until_the_end(registry: Any, parts: Any) -> None:
     assert [document["state"] for kind, document, _ in rest if kind == "event"][-1] == "done"
 
 
-def test_two_registries_on_one_database(start: Any, parts: Any, tmp_path: Any) -> None:
+def test_two_registries_on_one_database(start: Start, parts: Parts, tmp_path: Any) -> None:
     left = start()
     right = start(data=left.data)
     left.register_model()
@@ -201,7 +201,7 @@ def test_two_registries_on_one_database(start: Any, parts: Any, tmp_path: Any) -
     assert left.job(id)["state"] == "done"
 
 
-def test_a_job_asked_here_reaches_a_worker_that_waits_there(start: Any, parts: Any) -> None:
+def test_a_job_asked_here_reaches_a_worker_that_waits_there(start: Start, parts: Parts) -> None:
     left = start()
     right = start(data=left.data)
     left.register_model()
@@ -210,7 +210,7 @@ def test_a_job_asked_here_reaches_a_worker_that_waits_there(start: Any, parts: A
     assert right.heard(waiting)["job"] == job["id"]
 
 
-def test_many_who_wait_survive_a_registry_that_is_killed(start: Any, parts: Any) -> None:
+def test_many_who_wait_survive_a_registry_that_is_killed(start: Start, parts: Parts) -> None:
     registry, many = start(), crowd(50)
     registry.register_model()
     job = registry.submit(own(parts, "killed"))
@@ -234,7 +234,7 @@ def test_many_who_wait_survive_a_registry_that_is_killed(start: Any, parts: Any)
     assert {each.reply()[1]["artifact"] for each in waiting} == {done["artifact"]}
 
 
-def test_waiters_hold_no_thread_and_no_session(start: Any, parts: Any) -> None:
+def test_waiters_hold_no_thread_and_no_session(start: Start, parts: Parts) -> None:
     """More waiters than the registry has threads (40) and database connections (32), and it still answers."""
     registry, polls, claims = start(), crowd(120, 60), crowd(80, 50)
     registry.register_model()

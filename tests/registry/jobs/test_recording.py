@@ -6,6 +6,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
+from registry.registry_client import Parts, Start
 
 NAME = "net.onnx"
 OPENED = sha256(NAME.encode()).hexdigest()[:12]
@@ -19,17 +20,17 @@ def engine() -> str:
     return "sqlite"
 
 
-def key(parts: Any, form: str = FORM, **other: Any) -> dict[str, Any]:
+def key(parts: Parts, form: str = FORM, **other: Any) -> dict[str, Any]:
     found: dict[str, Any] = parts.gpu_key(form=form, **{"offload_copy": False, "fast_math": False, **other})
     return found
 
 
-def can(parts: Any, **ort: Any) -> dict[str, Any]:
+def can(parts: Parts, **ort: Any) -> dict[str, Any]:
     found: dict[str, Any] = parts.gpu_capabilities() | {"ort": ORT | ort}
     return found
 
 
-def test_only_a_worker_with_that_onnx_runtime_gets_the_job(registry: Any, parts: Any) -> None:
+def test_only_a_worker_with_that_onnx_runtime_gets_the_job(registry: Any, parts: Parts) -> None:
     plain = registry.register_worker("plain", parts.gpu_capabilities())
     other = registry.register_worker("other", can(parts, version="1.26.0"))
     error = registry.submit_error(key(parts), file_name=NAME, require_worker=True)
@@ -48,7 +49,7 @@ def test_only_a_worker_with_that_onnx_runtime_gets_the_job(registry: Any, parts:
     assert (found["job"], found["file_name"]) == (whole["id"], None)
 
 
-def test_each_file_of_a_set_is_held_against_the_key(registry: Any, parts: Any) -> None:
+def test_each_file_of_a_set_is_held_against_the_key(registry: Any, parts: Parts) -> None:
     """The example program was compiled with offload copy, which ONNX Runtime's provider never does."""
     able = registry.register_worker("able", can(parts))
     job = registry.submit(key(parts), file_name=NAME)
@@ -84,7 +85,7 @@ def test_each_file_of_a_set_is_held_against_the_key(registry: Any, parts: Any) -
     ],
 )
 def test_what_contradicts_itself_is_refused(
-    registry: Any, parts: Any, form: str, more: dict[str, Any], word: str
+    registry: Any, parts: Parts, form: str, more: dict[str, Any], word: str
 ) -> None:
     asked = {name: more.pop(name) for name in ("file_name",) if name in more}
     error = registry.submit_error(key(parts, form, **more), **asked)
@@ -92,19 +93,19 @@ def test_what_contradicts_itself_is_refused(
     assert word in error["detail"] + error["hint"], error
 
 
-def test_a_name_with_a_folder_is_refused(registry: Any, parts: Any) -> None:
+def test_a_name_with_a_folder_is_refused(registry: Any, parts: Parts) -> None:
     for name in ("a/net.onnx", "..", "/net.onnx"):
         form = f"ort:B:1.27.1:all:{sha256(name.encode()).hexdigest()[:12]}"
         assert registry.submit_error(key(parts, form), file_name=name)["code"] == "usage"
 
 
 @pytest.mark.parametrize("ort", [{"generation": "D"}, {"version": "1.27"}, {"version": "new"}, {"colour": "red"}])
-def test_a_worker_with_no_such_onnx_runtime_is_refused(registry: Any, parts: Any, ort: dict[str, str]) -> None:
+def test_a_worker_with_no_such_onnx_runtime_is_refused(registry: Any, parts: Parts, ort: dict[str, str]) -> None:
     stated = parts.gpu_capabilities() | {"ort": ORT | ort}
     assert registry.error("POST", "/v1/workers", {"name": "odd", "can": stated})["code"] == "usage"
 
 
-def test_a_declared_pool_is_somebody_and_the_figures_name_the_form(start: Any, parts: Any) -> None:
+def test_a_declared_pool_is_somebody_and_the_figures_name_the_form(start: Start, parts: Parts) -> None:
     pool = """
 [[pools]]
 name = "recorders"

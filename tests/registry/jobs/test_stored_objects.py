@@ -6,17 +6,17 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from registry.registry_client import REF, marked
+from registry.registry_client import REF, Parts, RegistryUnderTest, marked
 
 MODEL = b"\x32\x07another"
 
 
-def put(server: Any, method: str, path: str, body: Any) -> tuple[int, str | None]:
+def put(server: RegistryUnderTest, method: str, path: str, body: Any) -> tuple[int, str | None]:
     reply = server.request(method, path, body)
     return reply.status, reply.headers.get("location")
 
 
-def bodies(server: Any, parts: Any, kind: str) -> tuple[str, str, Any, str]:
+def bodies(server: RegistryUnderTest, parts: Parts, kind: str) -> tuple[str, str, Any, str]:
     """Method, path, body and location."""
     if kind == "blob":
         name = sha256(b"a blob").hexdigest()
@@ -33,7 +33,7 @@ def bodies(server: Any, parts: Any, kind: str) -> tuple[str, str, Any, str]:
 
 
 @pytest.mark.parametrize("kind", ["blob", "artifact", "model", "worker", "lock"])
-def test_what_is_made_has_a_place_and_what_is_there_is_answered_alike(registry: Any, parts: Any, kind: str) -> None:
+def test_what_is_made_has_a_place_and_what_is_there_is_answered_alike(registry: Any, parts: Parts, kind: str) -> None:
     method, path, body, place = bodies(registry, parts, kind)
     first, again = (put(registry, method, path, body) for _ in range(2))
     assert first[0] == 201
@@ -42,7 +42,7 @@ def test_what_is_made_has_a_place_and_what_is_there_is_answered_alike(registry: 
     assert first[1] is not None and first[1].startswith(place) and registry.get(first[1]).status == 200
 
 
-def test_a_job_is_accepted_and_has_a_place(registry: Any, parts: Any) -> None:
+def test_a_job_is_accepted_and_has_a_place(registry: Any, parts: Parts) -> None:
     key = parts.ref_key(env=marked("accepted"))
     for _ in range(2):
         # What a resolve did not find is requested with the same body.

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 from harness.scale import crowd
-from registry.registry_client import marked, on_sqlite
+from registry.registry_client import Parts, Start, marked, on_sqlite
 
 from mxr.artifact.limits import MAX_OPEN_PER_KEY
 
 
-def own(parts: Any, name: str, **other: Any) -> dict[str, Any]:
+def own(parts: Parts, name: str, **other: Any) -> dict[str, Any]:
     """A key that no other test has."""
     return parts.ref_key(env=marked(name), **other)
 
 
-def test_a_compile_from_ask_to_resolve(registry: Any, parts: Any) -> None:
+def test_a_compile_from_ask_to_resolve(registry: Any, parts: Parts) -> None:
     key = own(parts, "whole_way")
     job = registry.submit(key)
     assert job["state"] == "queued" and job["attempts"] == 0 and job["place"] == 1
@@ -38,7 +38,7 @@ def test_a_compile_from_ask_to_resolve(registry: Any, parts: Any) -> None:
     assert again["id"] == job["id"] and again["artifact"] == done["artifact"]
 
 
-def test_askers_share_a_job_only_where_every_result_would_serve(registry: Any, parts: Any) -> None:
+def test_askers_share_a_job_only_where_every_result_would_serve(registry: Any, parts: Parts) -> None:
     key = parts.gpu_key(env={"MIGRAPHX_ENABLE_CK": "1"})
     any_cu = registry.submit(key)
     exact = registry.submit(key, constraints={"num_cu": 304})
@@ -56,7 +56,7 @@ def test_askers_share_a_job_only_where_every_result_would_serve(registry: Any, p
 
 
 @on_sqlite
-def test_a_principal_has_a_bound_of_open_jobs_of_one_key(registry: Any, parts: Any) -> None:
+def test_a_principal_has_a_bound_of_open_jobs_of_one_key(registry: Any, parts: Parts) -> None:
     """Every request for the key is compared with all of them."""
     key = parts.gpu_key(env=marked("bound"))
     jobs = [registry.submit(key, constraints={"num_cu": 120 + number}) for number in range(MAX_OPEN_PER_KEY)]
@@ -73,7 +73,7 @@ def test_a_principal_has_a_bound_of_open_jobs_of_one_key(registry: Any, parts: A
 
 
 @on_sqlite
-def test_a_running_job_is_shared_only_where_the_worker_knows_the_fact(registry: Any, parts: Any) -> None:
+def test_a_running_job_is_shared_only_where_the_worker_knows_the_fact(registry: Any, parts: Parts) -> None:
     key = parts.gpu_key(env={"MIGRAPHX_ENABLE_NHWC": "1"})
     job = registry.submit(key)
     worker = registry.register_worker("no-count", parts.gpu_capabilities(num_cu=None))
@@ -82,7 +82,7 @@ def test_a_running_job_is_shared_only_where_the_worker_knows_the_fact(registry: 
 
 
 @on_sqlite
-def test_an_asker_of_another_rocm_patch_shares_no_job_that_may_call_libraries(registry: Any, parts: Any) -> None:
+def test_an_asker_of_another_rocm_patch_shares_no_job_that_may_call_libraries(registry: Any, parts: Parts) -> None:
     key = parts.gpu_key(env={"MIGRAPHX_REWRITE_LRN": "1"})
     job = registry.submit(key)
     worker = registry.register_worker("patched", parts.gpu_capabilities())
@@ -92,7 +92,7 @@ def test_an_asker_of_another_rocm_patch_shares_no_job_that_may_call_libraries(re
 
 
 @pytest.mark.parametrize("wait", [False, True])
-def test_many_who_ask_at_once_make_one_job(registry: Any, parts: Any, wait: bool) -> None:
+def test_many_who_ask_at_once_make_one_job(registry: Any, parts: Parts, wait: bool) -> None:
     many = crowd(200)
     registry.register_worker()
     key = own(parts, f"many_{wait}")
@@ -110,7 +110,7 @@ def test_many_who_ask_at_once_make_one_job(registry: Any, parts: Any, wait: bool
 
 
 @on_sqlite
-def test_the_model_and_the_calibration_data_must_be_there(registry: Any, parts: Any) -> None:
+def test_the_model_and_the_calibration_data_must_be_there(registry: Any, parts: Parts) -> None:
     stranger = registry.submit_error(own(parts, "stranger") | {"model": "sha256:" + "0" * 64})
     assert stranger["code"] == "no_such_model" and "POST /v1/models" in stranger["hint"]
     swept = registry.register_model(parts.onnx + b"\x32\x07removed")
@@ -124,7 +124,7 @@ def test_the_model_and_the_calibration_data_must_be_there(registry: Any, parts: 
 
 
 @on_sqlite
-def test_who_waits_is_refused_at_once_where_nobody_is_able(registry: Any, parts: Any) -> None:
+def test_who_waits_is_refused_at_once_where_nobody_is_able(registry: Any, parts: Parts) -> None:
     key = parts.gpu_key(arch="gfx942")
     refused = registry.submit_error(key, require_worker=True, constraints={"num_cu": 304, "xnack": "-"})
     assert refused["code"] == "no_worker" and refused["retry"] is False
@@ -141,7 +141,7 @@ def test_who_waits_is_refused_at_once_where_nobody_is_able(registry: Any, parts:
 
 
 @on_sqlite
-def test_a_declared_pool_counts_as_able(start: Any, parts: Any) -> None:
+def test_a_declared_pool_counts_as_able(start: Start, parts: Parts) -> None:
     pools = (
         '[[pools]]\nname = "mi300"\ntargets = [{arch = "gfx942", num_cu = 304}]\n'
         'toolchain = {rocm = "7.2.1", migraphx = "2.15.0"}\n'
@@ -166,7 +166,7 @@ def test_a_declared_pool_counts_as_able(start: Any, parts: Any) -> None:
         assert registry.call("GET", f"/v1/queue?{wrong}")[0] == 422, "an empty queue hides nothing"
 
 
-def test_what_was_published_meanwhile_is_not_compiled(registry: Any, parts: Any) -> None:
+def test_what_was_published_meanwhile_is_not_compiled(registry: Any, parts: Parts) -> None:
     key = own(parts, "meanwhile")
     job = registry.submit(key)
     published = registry.ok("POST", "/v1/artifacts", registry.publication({"key": key}))
@@ -175,14 +175,14 @@ def test_what_was_published_meanwhile_is_not_compiled(registry: Any, parts: Any)
     assert closed["state"] == "done" and closed["artifact"] == published["id"]
 
 
-def test_a_program_that_nobody_asked_for_needs_no_job(registry: Any, parts: Any) -> None:
+def test_a_program_that_nobody_asked_for_needs_no_job(registry: Any, parts: Parts) -> None:
     key = own(parts, "pushed")
     published = registry.ok("POST", "/v1/artifacts", registry.publication({"key": key}))
     job = registry.submit(key, require_worker=True)
     assert job["state"] == "done" and job["artifact"] == published["id"] and job["id"] == ""
 
 
-def test_a_higher_priority_is_claimed_first_then_the_oldest(registry: Any, parts: Any) -> None:
+def test_a_higher_priority_is_claimed_first_then_the_oldest(registry: Any, parts: Parts) -> None:
     first, second, third = (registry.submit(own(parts, f"p{n}"), priority=p) for n, p in enumerate((0, 0, 5)))
     assert registry.job(second["id"])["place"] == 3
     assert registry.submit(own(parts, "p1"), priority=7)["place"] == 1
@@ -191,7 +191,7 @@ def test_a_higher_priority_is_claimed_first_then_the_oldest(registry: Any, parts
     assert order == [second["id"], third["id"], first["id"]]
 
 
-def test_lists_and_short_ids(registry: Any, parts: Any) -> None:
+def test_lists_and_short_ids(registry: Any, parts: Parts) -> None:
     jobs = [registry.submit(own(parts, f"l{n}")) for n in range(5)]
     page = registry.ok("GET", "/v1/jobs?limit=2&state=queued")
     assert [job["id"] for job in page["items"]] == [jobs[4]["id"], jobs[3]["id"]]
@@ -209,7 +209,7 @@ def test_lists_and_short_ids(registry: Any, parts: Any) -> None:
     assert registry.error("GET", "/v1/jobs?colour=red")["code"] == "usage"
 
 
-def test_an_estimate_comes_from_what_it_took_before(registry: Any, parts: Any) -> None:
+def test_an_estimate_comes_from_what_it_took_before(registry: Any, parts: Parts) -> None:
     first = registry.submit(own(parts, "e1"))
     assert first["estimate"] is None and first["estimate_from"] is None
     registry.finish(registry.claim(registry.register_worker()))

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from harness.scale import crowd
-from registry.registry_client import HEARD, on_sqlite
+from registry.registry_client import HEARD, Parts, on_sqlite
 
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.jobs.notifications import JobNotifier
@@ -18,7 +18,7 @@ def survey(registry: Any, *keys: dict[str, Any], constraints: dict[str, Any] | N
     return registry.ok("POST", "/v1/survey", asked)["standings"]
 
 
-def test_a_survey_tells_each_request_apart_and_makes_nothing(registry: Any, parts: Any) -> None:
+def test_a_survey_tells_each_request_apart_and_makes_nothing(registry: Any, parts: Parts) -> None:
     """One is there, one is queued, one could be compiled, one failed before, and one nobody can do."""
     there, queued, free, failed = (parts.ref_key(env={"MIGRAPHX_MLIR_TUNE_LIMIT": str(at)}) for at in range(4))
     worker = registry.register_worker()
@@ -39,7 +39,7 @@ def test_a_survey_tells_each_request_apart_and_makes_nothing(registry: Any, part
 
 
 @on_sqlite
-def test_a_survey_says_what_was_assumed(registry: Any, parts: Any) -> None:
+def test_a_survey_says_what_was_assumed(registry: Any, parts: Parts) -> None:
     """An open feature is taken as all that would serve agree on it, as a resolve does."""
     # Of a model whose file is not here: the program was not made from the one that is.
     key = parts.gpu_key(model="sha256:" + "5a" * 32)
@@ -52,12 +52,12 @@ def test_a_survey_says_what_was_assumed(registry: Any, parts: Any) -> None:
 
 
 @on_sqlite
-def test_a_survey_has_a_size(registry: Any, parts: Any) -> None:
+def test_a_survey_has_a_size(registry: Any, parts: Parts) -> None:
     asked = {"requests": [{"key": parts.ref_key()}] * 1001}
     assert "at most 1000" in registry.error("POST", "/v1/survey", asked)["detail"]
 
 
-def test_a_watch_tells_what_changed_and_what_is_gone(registry: Any, parts: Any) -> None:
+def test_a_watch_tells_what_changed_and_what_is_gone(registry: Any, parts: Parts) -> None:
     """It answers at once where something is news, by the versions that the asker knows."""
     jobs = [registry.submit(parts.ref_key(env={"MIGRAPHX_MLIR_TUNE_LIMIT": str(at)})) for at in range(3)]
     known = {job["id"]: job["version"] for job in jobs}
@@ -68,7 +68,7 @@ def test_a_watch_tells_what_changed_and_what_is_gone(registry: Any, parts: Any) 
     assert told["gone"] == ["f" * 32]
 
 
-def test_a_watch_waits_for_the_first_change_of_many(registry: Any, parts: Any) -> None:
+def test_a_watch_waits_for_the_first_change_of_many(registry: Any, parts: Parts) -> None:
     """One connection for all of them; what happens after it began is told."""
     jobs = [registry.submit(parts.ref_key(env={"MIGRAPHX_MLIR_TUNE_LIMIT": str(at)})) for at in range(crowd(50))]
     known = {job["id"]: job["version"] for job in jobs}
@@ -79,7 +79,7 @@ def test_a_watch_waits_for_the_first_change_of_many(registry: Any, parts: Any) -
     assert [(each["id"], each["state"]) for each in told["jobs"]] == [(lease["job"], "running")]
 
 
-def test_a_watch_of_nothing_that_can_change_ends_at_once(registry: Any, parts: Any) -> None:
+def test_a_watch_of_nothing_that_can_change_ends_at_once(registry: Any, parts: Parts) -> None:
     nothing = registry.pending("POST", "/v1/jobs/watch", {"jobs": {}, "wait": 60})
     assert nothing.reply(HEARD) == (200, {"jobs": [], "gone": []})
     job = registry.submit(parts.ref_key(model=registry.register_model(), precision="fp32"))
@@ -102,13 +102,13 @@ def test_a_subscription_to_nothing_starts_no_watcher() -> None:
     asyncio.run(subscribe())
 
 
-def test_a_watch_without_news_ends_with_its_time(registry: Any, parts: Any) -> None:
+def test_a_watch_without_news_ends_with_its_time(registry: Any, parts: Parts) -> None:
     job = registry.submit(parts.ref_key())
     assert registry.ok("POST", "/v1/jobs/watch", {"jobs": {job["id"]: job["version"]}, "wait": 0.3})["jobs"] == []
 
 
 @on_sqlite
-def test_a_precision_that_an_arch_cannot_run_is_refused_before_any_job(registry: Any, parts: Any) -> None:
+def test_a_precision_that_an_arch_cannot_run_is_refused_before_any_job(registry: Any, parts: Parts) -> None:
     """fp8 on gfx908, where MIGraphX would compute in fp32 without a word."""
     error = registry.submit_error(parts.gpu_key(precision="fp8"))
     assert error["code"] == "usage" and "fp8 does not run on gfx908" in error["detail"]

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 from harness.waiting import until
-from registry.registry_client import marked, on_sqlite
+from registry.registry_client import Parts, Start, marked, on_sqlite
 
 
-def own(parts: Any, name: str, **other: Any) -> dict[str, Any]:
+def own(parts: Parts, name: str, **other: Any) -> dict[str, Any]:
     return parts.ref_key(env=marked(name), **other)
 
 
-def test_a_log_keeps_its_head_and_its_tail(registry: Any, parts: Any) -> None:
+def test_a_log_keeps_its_head_and_its_tail(registry: Any, parts: Parts) -> None:
     job = registry.submit(own(parts, "long_log"))
     lease = registry.claim(registry.register_worker())
     lines = [f"line {n} {'x' * 90}\n" for n in range(30_000)]
@@ -34,7 +34,7 @@ def test_a_log_keeps_its_head_and_its_tail(registry: Any, parts: Any) -> None:
     assert with_nothing.data == b""
 
 
-def test_workers_are_idle_busy_or_lost(start: Any, parts: Any) -> None:
+def test_workers_are_idle_busy_or_lost(start: Start, parts: Parts) -> None:
     # One that waits is written down as alive every second.
     registry = start(config="[work]\nlost_after = 4\n")
     registry.register_model()
@@ -57,7 +57,7 @@ def states(registry: Any) -> dict[str, str]:
     return {each["name"]: each["state"] for each in registry.ok("GET", "/v1/workers")["items"]}
 
 
-def test_a_worker_that_signed_off_is_not_there(registry: Any, parts: Any) -> None:
+def test_a_worker_that_signed_off_is_not_there(registry: Any, parts: Parts) -> None:
     id, other = registry.register_worker("leaving"), registry.register_worker("staying", parts.gpu_capabilities())
     assert registry.ok("DELETE", f"/v1/workers/{id}")["state"] == "left"
     assert [each["id"] for each in registry.ok("GET", "/v1/workers")["items"]] == [other]
@@ -71,7 +71,7 @@ def test_a_worker_that_signed_off_is_not_there(registry: Any, parts: Any) -> Non
     assert registry.submit(own(parts, "left"), require_worker=True)["state"] == "queued"
 
 
-def test_who_signs_off_while_it_waits_is_given_nothing(registry: Any, parts: Any) -> None:
+def test_who_signs_off_while_it_waits_is_given_nothing(registry: Any, parts: Parts) -> None:
     id = registry.register_worker("leaving")
     waiting = registry.waiting_claim(id)
     registry.ok("DELETE", f"/v1/workers/{id}")
@@ -80,7 +80,7 @@ def test_who_signs_off_while_it_waits_is_given_nothing(registry: Any, parts: Any
     assert registry.job(job["id"])["attempts"] == 0
 
 
-def test_a_lease_outlives_the_goodbye_of_its_worker(registry: Any, parts: Any) -> None:
+def test_a_lease_outlives_the_goodbye_of_its_worker(registry: Any, parts: Parts) -> None:
     registry.submit(own(parts, "goodbye"))
     id = registry.register_worker("leaving")
     lease = registry.claim(id)
@@ -105,7 +105,7 @@ def test_a_worker_that_says_nonsense_is_refused(registry: Any, can: Any) -> None
     assert registry.error("POST", "/v1/workers", {"name": "odd", "can": can})["code"] == "usage"
 
 
-def test_metrics(start: Any, parts: Any) -> None:
+def test_metrics(start: Start, parts: Parts) -> None:
     registry = start()
     registry.register_model()
     key = own(parts, "metrics")

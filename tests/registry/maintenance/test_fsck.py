@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from harness.programs import run as run_program
-from registry.registry_client import on_sqlite
+from registry.registry_client import Parts, RegistryUnderTest, on_sqlite
 from servers.rows import Databases
 
 
 @pytest.fixture(scope="module")
-def snapshot(snapshot_of: Any, parts: Any) -> Any:
+def snapshot(snapshot_of: Any, parts: Parts) -> Any:
     """A registry with one artifact of several blobs; the facts are its document."""
     return snapshot_of(lambda server: server.publish(parts.gfx908, parts.gpu_key(), cut=5000, **parts.explicit)[1])
 
@@ -32,13 +32,13 @@ def kinds(report: Any) -> list[str]:
     return sorted(each["kind"] for each in report["findings"])
 
 
-def change(server: Any, words: str) -> None:
+def change(server: RegistryUnderTest, words: str) -> None:
     # What guards references is switched off, as a careless restore does.
     free = ["SET session_replication_role = replica"] if server.rows.environ else []
     server.rows.execute(*free, words)
 
 
-def put(server: Any, data: bytes, *, old: bool, temporary: bool = False) -> Any:
+def put(server: RegistryUnderTest, data: bytes, *, old: bool, temporary: bool = False) -> Any:
     path = server.blob_path(sha256(data).hexdigest())
     path.parent.mkdir(parents=True, exist_ok=True)
     path = path.with_name(".upload-x") if temporary else path

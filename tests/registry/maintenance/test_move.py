@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from harness.programs import run as run_program
 from migrations.steps import contents, fill, reflected
-from registry.registry_client import on_sqlite
+from registry.registry_client import Parts, RegistryUnderTest, Start, on_sqlite
 from servers.rows import ENGINES, Databases, Rows
 from servers.swift import Bucket
 
@@ -47,10 +47,10 @@ def target(tmp_path: Path, targets: Databases) -> Rows:
 
 
 @pytest.fixture(scope="module")
-def snapshot(snapshot_of: Any, parts: Any) -> Any:
+def snapshot(snapshot_of: Any, parts: Parts) -> Any:
     """A registry with a bit of everything; the facts are the name of a blob, and what it tells over HTTP."""
 
-    def fill(server: Any) -> tuple[str, dict[str, Any]]:
+    def fill(server: RegistryUnderTest) -> tuple[str, dict[str, Any]]:
         first = server.publish(parts.gfx908, parts.gpu_key(), cut=5000, **parts.explicit)[1]
         gone = server.publish(parts.gfx942, parts.gpu_key("gfx942"), **parts.explicit)[1]
         server.call("POST", f"/v1/artifacts/{first['id']}/promote")
@@ -72,7 +72,7 @@ def source(tmp_path: Path, snapshot: Any, databases: Databases) -> Any:
     return found
 
 
-def said(server: Any, blob: str) -> dict[str, Any]:
+def said(server: RegistryUnderTest, blob: str) -> dict[str, Any]:
     """What a registry tells over HTTP."""
     paths = [path.format(blob=blob) for path in PATHS]
     replies = {path: server.get(path).data for path in paths}
@@ -82,7 +82,7 @@ def said(server: Any, blob: str) -> dict[str, Any]:
     return replies | {"/v1/workers": workers}
 
 
-def move(server: Any, *words: str, expect: int = 0) -> dict[str, Any]:
+def move(server: RegistryUnderTest, *words: str, expect: int = 0) -> dict[str, Any]:
     """The document of `mxr-registry move --json`, or of its error."""
     command = ["mxr-registry", "move", "--json", "--data", str(server.data), *words]
     environ = os.environ | server.rows.environ
@@ -92,7 +92,7 @@ def move(server: Any, *words: str, expect: int = 0) -> dict[str, Any]:
     return found.get("error", found)
 
 
-def test_all_of_it_arrives_and_goes_on(source: Any, target: Rows, start: Any, parts: Any, tmp_path: Path) -> None:
+def test_all_of_it_arrives_and_goes_on(source: Any, target: Rows, start: Start, parts: Parts, tmp_path: Path) -> None:
     there = tmp_path / "there"
     words = ("--to-database", target.url, "--to-store", f"file://{there / 'store'}")
     found = move(source, *words)
@@ -167,7 +167,7 @@ def test_lost_bytes_are_said_and_nothing_is_moved(source: Any, target: Rows, tmp
 
 
 @on_sqlite
-def test_a_registry_that_is_served_is_not_moved(source: Any, target: Rows, start: Any) -> None:
+def test_a_registry_that_is_served_is_not_moved(source: Any, target: Rows, start: Start) -> None:
     running = start()
     error = move(source, "--to-database", target.url, expect=75)
     assert "in use" in error["detail"]

@@ -14,16 +14,16 @@ from harness.programs import run as run_program
 from harness.scale import crowd
 from harness.waiting import until
 from paths import ROOT
-from registry.registry_client import on_sqlite
+from registry.registry_client import Parts, RegistryUnderTest, Start, on_sqlite
 
 DAY = 86_400.0
 
 
 @pytest.fixture(scope="module")
-def snapshot(snapshot_of: Any, parts: Any) -> Any:
+def snapshot(snapshot_of: Any, parts: Parts) -> Any:
     """A registry with three artifacts, two of one model; the facts are their ids in the order of publication."""
 
-    def fill(server: Any) -> list[str]:
+    def fill(server: RegistryUnderTest) -> list[str]:
         keys = [parts.gpu_key(), parts.gpu_key("gfx942"), parts.ref_key(model="sha256:" + "cd" * 32)]
         files = [parts.gfx908, parts.gfx942, parts.ref]
         attributes = [parts.explicit, parts.explicit, {}]
@@ -38,19 +38,19 @@ def snapshot(snapshot_of: Any, parts: Any) -> Any:
 
 
 @pytest.fixture
-def three(start: Any, snapshot: Any) -> Any:
+def three(start: Start, snapshot: Any) -> Any:
     """A registry of its own with three artifacts; `ids` are theirs in the order of publication."""
-    server = start(snapshot=snapshot)
+    server: Any = start(snapshot=snapshot)
     server.ids = snapshot.facts
     return server
 
 
-def use(server: Any, id: str, days: float) -> None:
+def use(server: RegistryUnderTest, id: str, days: float) -> None:
     """The artifact was last used so many days ago."""
     server.rows.execute(f"UPDATE artifacts SET used_at = used_at - {days * DAY} WHERE id = '{id}'")
 
 
-def sweep(server: Any, *flags: str, config: str = "") -> dict[str, Any]:
+def sweep(server: RegistryUnderTest, *flags: str, config: str = "") -> dict[str, Any]:
     command = ["mxr-registry", "sweep", "--json", "--data", str(server.data), *flags]
     if config:
         path = server.data.parent / "registry.toml"
@@ -62,11 +62,11 @@ def sweep(server: Any, *flags: str, config: str = "") -> dict[str, Any]:
     return found
 
 
-def kept(server: Any) -> list[str]:
+def kept(server: RegistryUnderTest) -> list[str]:
     return [each["id"] for each in reversed(server.call("GET", "/v1/artifacts")[1]["items"])]
 
 
-def stored(server: Any) -> int:
+def stored(server: RegistryUnderTest) -> int:
     return sum(1 for path in (server.data / "store" / "blobs").rglob("*") if path.is_file())
 
 
@@ -143,7 +143,7 @@ def test_by_size_what_was_used_longest_ago_goes(three: Any) -> None:
     assert sweep(three, "--total-size", str(total - 1))["artifacts"] == 0
 
 
-def test_shared_bytes_are_counted_once_and_kept_while_needed(start: Any, parts: Any, fsck: Any) -> None:
+def test_shared_bytes_are_counted_once_and_kept_while_needed(start: Start, parts: Parts, fsck: Any) -> None:
     server = start()
     ids = [
         server.publish(parts.ref, parts.ref_key(env={"MIGRAPHX_MLIR_TUNE_LIMIT": str(n)}))[1]["id"] for n in range(3)
@@ -156,7 +156,7 @@ def test_shared_bytes_are_counted_once_and_kept_while_needed(start: Any, parts: 
     assert fsck(server.data)[0] == 0
 
 
-def test_bytes_that_were_said_to_be_here_stay_for_the_grace(start: Any) -> None:
+def test_bytes_that_were_said_to_be_here_stay_for_the_grace(start: Start) -> None:
     server = start()
     blob = server.upload(b"weights" * 1000)
     config = "[retention]\ngrace_hours = 1\n"
@@ -169,7 +169,7 @@ def test_bytes_that_were_said_to_be_here_stay_for_the_grace(start: Any) -> None:
     assert stored(server) == 0
 
 
-def test_bytes_of_idle_models_go_and_come_again(start: Any, fsck: Any) -> None:
+def test_bytes_of_idle_models_go_and_come_again(start: Start, fsck: Any) -> None:
     server = start()
     onnx = (ROOT / "examples" / "models" / "convnet.onnx").read_bytes()
     model = server.registration(onnx)
@@ -211,7 +211,7 @@ def test_rules_that_make_no_sense_are_refused(three: Any, words: str) -> None:
     assert kept(three) == three.ids
 
 
-def test_two_sweeps_beside_uploads_lose_nothing(start: Any, parts: Any, fsck: Any) -> None:
+def test_two_sweeps_beside_uploads_lose_nothing(start: Start, parts: Parts, fsck: Any) -> None:
     """Bytes without grace, swept by two programs all the time, while clients publish and read what they published."""
     server = start()
     config = server.data.parent / "registry.toml"

@@ -99,10 +99,10 @@ def create_app(settings: RegistrySettings) -> FastAPI:
     app.state.rules = settings.rules
     app.state.notifier = JobNotifier(db, settings.rules)
     app.state.counters, app.state.identity = counters, identity
-    for module in MODULES:
+    for router in (resolve.direct_router, *(module.router for module in MODULES)):
         # Not include_router, which builds every route again when the first request comes: 50 ms for that one, and a
         # fifth of a millisecond for each one after it.
-        app.router.routes.extend(module.router.routes)
+        app.router.routes.extend(router.routes)
     app.openapi = cache(partial(openapi_document, app, settings.root_path))  # type: ignore[method-assign]
     app.add_exception_handler(MxrError, error_replies.reply_to_mxr_error)
     app.add_exception_handler(RequestValidationError, error_replies.reply_to_invalid_parameter)

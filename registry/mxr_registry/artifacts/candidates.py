@@ -11,15 +11,15 @@ from sqlalchemy import select
 
 from mxr.artifact import candidates as rules
 from mxr.artifact.attributes import Request
-from mxr.artifact.candidates import Candidates
 from mxr.artifact.key import FIXED, Key
 from mxr.artifact.matching import Candidate
 from mxr.artifact.partial import FACTS, PartialRequest
-from mxr.errors import NoSuchArtifactError
+from mxr.errors import Json, NoSuchArtifactError
 from mxr.util import codec
 from mxr_registry.database.session import Database, Row, Session, default_serve
 from mxr_registry.database.tables import ArtifactRow
 from mxr_registry.decoding_cache import DecodingCache
+from mxr_registry.json_text import stored
 
 from . import catalog, miss_report, misses, namespaces
 
@@ -43,8 +43,11 @@ COLUMNS = (*catalog.CANDIDATE_COLUMNS, ArtifactRow.key_json)
 _KEYS = DecodingCache(lambda text: codec.decode(Key, json.loads(text), "key"), MAX_CACHED)
 
 
-def find_candidates(db: Database, namespace: str, partial: PartialRequest) -> Candidates | None:
-    """Return the candidates; None if there are none. Raises `UsageError` for a request without a target."""
+def find_candidates(db: Database, namespace: str, partial: PartialRequest) -> Json | None:
+    """Return the JSON value of `Candidates`; None if there are none.
+
+    Raises `UsageError` for a request without a target.
+    """
     with db.reading() as session:
         rows, more = _read_rows(session, namespace, partial)
         default = default_serve(session)
@@ -53,8 +56,13 @@ def find_candidates(db: Database, namespace: str, partial: PartialRequest) -> Ca
     found = rules.choices(partial, map(_program, rows), serve=rows[0].serve or default)
     if not found:
         return None
-    varies = rules.varying(found) if len(found) > 1 else {}
-    return Candidates(tuple(found[:MAX_LISTED]), len(found), more, varies)
+    keys = {row.id: row.key_json for row in rows}
+    return {
+        "candidates": [_listed(each, keys[each.id]) for each in found[:MAX_LISTED]],
+        "total": len(found),
+        "more": more,
+        "varies": rules.varying(found) if len(found) > 1 else {},
+    }
 
 
 def _read_rows(session: Session, namespace: str, partial: PartialRequest) -> tuple[list[Row], bool]:
@@ -73,6 +81,12 @@ def _read_rows(session: Session, namespace: str, partial: PartialRequest) -> tup
                     return rows, True
                 rows.append(row)
     return rows, False
+
+
+def _listed(choice: rules.Choice, key_json: str) -> Json:
+    """Return a choice. The stored key is that of the choice, unless it is for the generic family."""
+    key = key_json if _KEYS.get(key_json.encode()) is choice.key else choice.key.canonical
+    return {"key": stored(key), "consumer": None, **{name: getattr(choice, name) for name in ("id", *rules.DIVIDING)}}
 
 
 def no_candidates_error(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
+from fastapi import APIRouter
 from fastapi.concurrency import run_in_threadpool
 
 from mxr.artifact.attributes import Request
@@ -17,12 +18,13 @@ from mxr_registry.jobs.live_capabilities import LiveCapabilities
 from mxr_registry.openapi import errors
 from mxr_registry.server.bodies import Repeated
 
-from .deps import CallerDep, JobRulesDep, PageQuery, ServicesDep, scoped_router
+from .deps import CallerDep, DirectRoute, JobRulesDep, PageQuery, ServicesDep, scoped_router
 
 router = scoped_router(tags=["resolve"])
+direct_router = APIRouter(tags=["resolve"], route_class=DirectRoute)
 
 
-@router.post("/v1/resolve", response_model=ResolveReply, responses=errors(404))
+@direct_router.post("/v1/resolve", response_model=ResolveReply, responses=errors(404))
 async def resolve(message: Repeated[Request], services: ServicesDep, caller: CallerDep) -> Json:
     """Resolve a request to an artifact.
 
@@ -36,10 +38,10 @@ async def resolve(message: Repeated[Request], services: ServicesDep, caller: Cal
     return found
 
 
-@router.post("/v1/candidates", responses=errors(404))
+@router.post("/v1/candidates", response_model=Candidates, responses=errors(404))
 def find_candidates(
     message: Repeated[PartialRequest], services: ServicesDep, caller: CallerDep, rules: JobRulesDep
-) -> Candidates:
+) -> Json:
     """List the ways to complete a partial request.
 
     At most 50 of them, the newest toolchain first; or 404 with the nearest artifacts and what could compile it.

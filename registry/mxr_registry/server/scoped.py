@@ -82,7 +82,7 @@ class ScopedRoute(APIRoute):
 
     def get_route_handler(self) -> Handler:
         """Return the handler, which checks the token first, and then reads the body."""
-        handle = super().get_route_handler()
+        handle = self.get_injecting_handler()
         scopes, body = self.scopes, self.body
         builds = "GET" in (self.methods or ()) and LISTS.fullmatch(self.path) is not None
         if not scopes and body is None:
@@ -99,6 +99,10 @@ class ScopedRoute(APIRoute):
             return await handle(request)
 
         return checked
+
+    def get_injecting_handler(self) -> Handler:
+        """Return the handler of a request that is admitted, which calls the function with its parameters."""
+        return super().get_route_handler()
 
 
 class DecodedRequest(Request):

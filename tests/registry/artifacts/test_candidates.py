@@ -191,9 +191,9 @@ def test_what_one_request_reads_is_bounded(
             with monkeypatch.context() as patched:
                 patched.setattr(stored_candidates, name, value)
                 found = stored_candidates.find_candidates(db, "default", partial)
-            assert found is not None and (found.more, found.total <= 3) == (True, True), name
+            assert found is not None and (found["more"], found["total"] <= 3) == (True, True), name
         found = stored_candidates.find_candidates(db, "default", partial)
-        assert found is not None and (found.more, found.total) == (False, 5)
+        assert found is not None and (found["more"], found["total"]) == (False, 5)
     finally:
         db.close()
 

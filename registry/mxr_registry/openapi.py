@@ -92,15 +92,8 @@ ENUMERATIONS: Mapping[tuple[str, ...], tuple[str, str]] = {
 VALUE_NAMES = {"+": "ON", "-": "OFF", "any": "ANY"}
 """Names of values that are no words, for generators of clients."""
 
-_KEY = Key(
-    f"sha256:{field_docs.SHA}",
-    "gpu",
-    "2.15",
-    (("x", (1, 3, 224, 224)),),
-    arch="gfx942",
-    rocm="7.2",
-    precision=("fp16",),
-).to_json()
+_MODEL, _INPUTS = f"sha256:{field_docs.SHA}", (("x", (1, 3, 224, 224)),)
+_KEY = Key(_MODEL, "gpu", "2.15", _INPUTS, "amd", "gfx942", "7.2", precision=("fp16",)).to_json()
 _REQUEST: Json = {"key": _KEY, "constraints": {"num_cu": 304}}
 EXAMPLES: Mapping[str, Json] = {
     "Key": _KEY,

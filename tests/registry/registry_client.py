@@ -157,7 +157,7 @@ class RegistryUnderTest(RegistryState, RegistryProcess):
     def handled(self, *pending: PendingRequest) -> None:
         """Wait until the registry has read these requests, and has answered others that it read later."""
         requests_read(*pending)
-        for _ in range(4):
+        for _ in range(12):
             self.ok("GET", "/v1/jobs?limit=1")
 
     # Blobs, models and artifacts.

@@ -38,9 +38,9 @@ class RequestIds:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one ASGI connection."""
+        """Handle one request."""
         if scope["type"] != "http":
-            await self.app(scope, receive, send)
+            # The registry speaks nothing else, and no middleware after this one has to ask.
             return
         facts.dialect.set(facts.HTTP)
         header = (request_id.HEADER, request_id.begin_request(scope["headers"]).encode())
@@ -63,10 +63,7 @@ class IdentifiedApp:
         self.app, self.identity = app, identity
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one ASGI connection."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
+        """Handle one request."""
 
         async def send_identified(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -93,10 +90,7 @@ class SubPath:
         self._root = root
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one ASGI connection."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
+        """Handle one request."""
         path: str = scope["path"]
         if path.startswith(f"{self._root}/"):
             scope = {**scope, "path": path.removeprefix(self._root)}
@@ -135,10 +129,7 @@ class BodyMemory:
         self._budget = MemoryBudget(max(total, WIRE_FACTOR * largest))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one ASGI connection."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
+        """Handle one request."""
         reservation, size = Reservation(self._budget), self._size(scope)
         try:
             if size > FREE:
@@ -170,8 +161,8 @@ class CountedApp:
         self.app, self.counters = app, counters
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one ASGI connection."""
-        if scope["type"] != "http" or scope["path"] != "/v1/resolve":
+        """Handle one request."""
+        if scope["path"] != "/v1/resolve":
             await self.app(scope, receive, send)
             return
 

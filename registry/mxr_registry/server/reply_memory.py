@@ -43,10 +43,7 @@ class ReplyMemory:
         self._building: asyncio.Semaphore | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one ASGI connection."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
+        """Handle one request."""
         if self._building is None:
             self._building = asyncio.Semaphore(LISTS_AT_ONCE)
         reply = _Reply(self._budget, send, self._building)

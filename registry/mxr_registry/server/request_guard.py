@@ -45,8 +45,8 @@ class RequestGuard:
         self._is_own_host = lru_cache(maxsize=256)(lambda host: is_own_host(host, names))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one ASGI connection."""
-        refused = self._refusal(scope) if scope["type"] == "http" else None
+        """Handle one request."""
+        refused = self._refusal(scope)
         if refused is None:
             await self.app(scope, receive, send)
         else:

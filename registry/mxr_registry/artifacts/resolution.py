@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NoReturn
 from urllib.parse import quote
 
@@ -75,8 +76,8 @@ RunQuery = Callable[[PreparedQuery, Mapping[str, object]], "list[Row] | None"]
 """Runs a query. None where it could take long."""
 
 
-MAX_FEW = 16
-"""Inputs and variables of a key up to which the event loop computes its digests."""
+MAX_TEXTS, MAX_LETTERS = 32, 2_000
+"""Names and values in a key, and their characters together, up to which the event loop computes its digests."""
 
 
 def is_short(request: Request) -> bool:
@@ -86,8 +87,11 @@ def is_short(request: Request) -> bool:
 
 def _is_quick(request: Request) -> bool:
     """Whether the digests of a request are known, or take no time that the event loop would notice."""
+    if "related" in vars(request):
+        return True
     key = request.key
-    return "related" in vars(request) or len(key.inputs) + len(key.env) + len(key.options) <= MAX_FEW
+    texts = (*(name for name, _ in key.inputs), *chain.from_iterable((*key.env, *key.options)))
+    return len(texts) <= MAX_TEXTS and sum(map(len, texts)) <= MAX_LETTERS
 
 
 @dataclass(frozen=True, slots=True)

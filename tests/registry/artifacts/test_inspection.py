@@ -115,7 +115,8 @@ def test_a_child_that_asks_for_what_is_not_its_own_gets_nothing(
 
 
 def test_a_child_has_no_key_to_the_store(tmp_path: Path, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = "import json,os; print(json.dumps({'descriptions': [dict(os.environ)]}))"
+    # It reads its order first, as an inspector does: who ends before is written to in vain.
+    code = "import json,os,sys; sys.stdin.readline(); print(json.dumps({'descriptions': [dict(os.environ)]}))"
     monkeypatch.setattr(inspection, "COMMAND", (sys.executable, "-c", code))
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("MXR_DATABASE_URL", "postgresql://mxr:secret@/mxr")

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from registry.registry_client import Parts, RegistryUnderTest, Start, on_sqlite
 
+from mxr.artifact.attributes import Request
+from mxr.artifact.key import Key
 from mxr.artifact.limits import MAX_CANDIDATES
 from mxr_registry.artifacts import resolution
 from mxr_registry.database.session import Database
@@ -192,6 +194,15 @@ def test_a_request_that_is_large_is_answered_alike(filled: Any, parts: Parts) ->
     small, large = json.dumps(key).encode(), json.dumps(key, indent=2_000).encode()
     replies = [filled.call("POST", "/v1/resolve", body) for body in (small, large)]
     assert replies[0][0] == 200 and replies[0] == replies[1]
+
+
+def test_the_event_loop_computes_no_digest_of_a_large_key() -> None:
+    """It would answer nobody else meanwhile."""
+    known: Any = None
+    for inputs in ((("x" * 2_001, (1,)),), tuple((f"x{n}", (1,)) for n in range(33))):
+        request = Request(Key("sha256:" + "0" * 64, "ref", "2.16", inputs))
+        assert resolution.hit_at_once(known, known, "default", request) is None
+        assert "related" not in vars(request)
 
 
 COPIES = """

@@ -97,6 +97,21 @@ def test_an_operation_is_described(name: str) -> None:
     assert ("requestBody" in found) == (method in ("POST", "PUT") and not name.startswith(("promote_", "cancel_")))
 
 
+def test_a_parameter_that_a_list_does_not_know_is_told_those_that_it_knows(server: RegistryUnderTest) -> None:
+    lists = {
+        path: sorted(each["name"] for each in methods["get"]["parameters"] if each["in"] == "query")
+        for path, methods in document()["paths"].items()
+        if "get" in methods
+    }
+    lists = {path: known for path, known in lists.items() if "after" in known}
+    assert len(lists) > 7
+    for path, known in lists.items():
+        error = server.error("GET", f"{path}?colour=red")
+        assert (error["status"], error["detail"]) == (422, "colour: unknown parameter."), path
+        assert error["hint"] == f"Use one of these: {', '.join(known)}.", path
+        assert server.error("GET", f"{path}?limit=0")["detail"].startswith("limit: "), path
+
+
 def test_every_reference_leads_to_a_schema_and_every_schema_is_used() -> None:
     references = {each["$ref"] for each in walk(document()) if "$ref" in each}
     assert references == {f"#/components/schemas/{name}" for name in SCHEMAS}

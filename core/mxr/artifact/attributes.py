@@ -153,10 +153,8 @@ class RelatedKey:
 class Request:
     """A key and constraints on the attributes. Constraints that do not apply to a `ref` key are dropped."""
 
-    key: Annotated[Key, Doc("The facts that must match exactly.")]
-    constraints: Annotated[Constraints, Doc("What the attributes of the artifact must be.")] = field(
-        default_factory=Constraints
-    )
+    key: Annotated[Key, field_docs.KEY]
+    constraints: Annotated[Constraints, field_docs.CONSTRAINTS] = field(default_factory=Constraints)
 
     def __post_init__(self) -> None:
         constraints = self.constraints

@@ -17,7 +17,8 @@ from mxr.util.frozen import dataclass
 
 from . import field_docs
 from .attributes import HARDWARE, Constraints, RelatedKey, Request
-from .key import SHA256, Key
+from .field_docs import SHA256
+from .key import Key
 from .matching import BUILT, Candidate, allows, apply_rules, choose_candidate
 from .partial import PartialRequest
 from .target import dim_to_json
@@ -33,13 +34,13 @@ MAX_PARTS = 51
 class Choice:
     """One way to complete a partial request: the key, and the attributes that have to be stated beside it."""
 
-    key: Annotated[Key, Doc("The facts that must match exactly.")]
+    key: Annotated[Key, field_docs.KEY]
     sramecc: Annotated[str | None, field_docs.SRAMECC] = None
     xnack: Annotated[str | None, field_docs.XNACK] = None
     num_cu: Annotated[int | None, field_docs.NUM_CU] = None
     chiplets: Annotated[int | None, field_docs.CHIPLETS] = None
     id: Annotated[str, Doc("The artifact that a resolve would choose.", pattern=SHA256, examples=[field_docs.SHA])] = ""
-    consumer: Annotated[str | None, Doc("The program that runs the model, such as `ort` or `triton`.")] = None
+    consumer: Annotated[str | None, field_docs.CONSUMER] = None
 
     def request(self, partial: PartialRequest) -> Request:
         """Return the complete request."""

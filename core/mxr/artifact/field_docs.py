@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from mxr.facts import ALLOWANCES, BY_NAME
@@ -12,6 +13,7 @@ from . import limits, target
 SHA = "7b5cd4daa4ba0a12de4ecf60ef402451c363b0ee1d146f0d0cf5a7dc1ec27455"
 """An example of a sha256."""
 
+SHA256 = re.compile(r"[0-9a-f]{64}")
 ID = "^[0-9a-f]{32}$"
 """The form of the id of a job or a worker."""
 
@@ -54,6 +56,46 @@ ALLOW = Doc(
     items={"enum": tuple(ALLOWANCES)},
 )
 
+# Of several messages of the API.
+ITEMS = Doc("The items of this page.")
+NEXT = Doc("Pass it as `after` to get the next page; null on the last page.")
+KEY = Doc("The facts that must match exactly.")
+CONSTRAINTS = Doc("What the attributes of the artifact must be.")
+ATTRIBUTES = Doc("The facts that are not part of the key.")
+CREATED_AT = Doc("When it was created.")
+UPDATED_AT = Doc("When it changed last.")
+USED_AT = Doc("When it was used last.")
+DIGEST = Doc("The digest of the key: the sha256 of its canonical JSON.", pattern=SHA256)
+ARTIFACT_ID = Doc("The id of the artifact.", pattern=SHA256, examples=[SHA])
+BYTES_SHA256 = Doc("The sha256 of the bytes in lower-case hex.", pattern=SHA256, examples=[SHA])
+NAME = Doc("The name.", minLength=1)
+ONNX = Doc("The name of the ONNX file in the manifest.", minLength=1, maxLength=limits.MAX_NAME_LENGTH)
+PROVENANCE = Doc("What the publisher or the worker says about how it was made; nobody verified it.")
+MANIFEST = Doc("The files and their blobs.")
+MATCH = Doc("How well the artifact matches.")
+ESTIMATE = Doc("How long the whole compile probably takes. In seconds.", minimum=0)
+ESTIMATE_FROM = Doc("What the estimate is based on.")
+WAIT = Doc("How long the registry waits with its reply. In seconds.", minimum=0, maximum=60)
+WORKER = Doc("The name of the worker.")
+MODEL_NAME = Doc("What the model is called: a label that identifies nothing.")
+CONSUMER = Doc("The program that runs the model, such as `ort` or `triton`.")
+FENCE = Doc("The fencing number of the lease.", minimum=0)
+LOG = Doc("New text of the log.", maxLength=limits.MAX_LOG_BYTES)
+CAN = Doc("What it can compile.")
+QUEUED = Doc("Queued jobs.", minimum=0)
+RUNNING = Doc("Running jobs.", minimum=0)
+OLDEST_SECONDS = Doc("The age of the oldest queued job, or 0. In seconds.", minimum=0)
+PRIORITY = Doc("Jobs with a higher priority are claimed first.", minimum=-100, maximum=100)
+FILE_NAME = Doc(
+    "Only for a key of ONNX Runtime's form: the name under which the model is opened.",
+    minLength=1,
+    maxLength=limits.MAX_NAME_LENGTH,
+)
+PHASE = Doc("What the worker does at the moment.", maxLength=limits.MAX_PHASE_LENGTH)
+LEASE_SECONDS = Doc("What is left of the lease without another heartbeat. In seconds.", minimum=0)
+WORKER_ID = Doc("The id of the worker.", pattern=ID)
+PINNED = Doc("The full ids of the artifacts that the lock pins.", items={"pattern": SHA256})
+
 _SIZE = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
 _SIZES = {"type": "array", "items": _SIZE, "maxItems": limits.MAX_OPTIMALS}
 _RANGE = {"type": "array", "prefixItems": [_SIZE, _SIZE, _SIZES], "items": {}, "minItems": 3, "maxItems": 3}
@@ -78,7 +120,7 @@ OPEN_INPUTS = Doc(
 DIFFERENCES = {
     "type": "object",
     "properties": {
-        "id": {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "The artifact."},
+        "id": {"type": "string", "pattern": SHA256, "description": "The artifact."},
         "differences": {
             "type": "array",
             "description": "Each field in which it differs.",

@@ -21,6 +21,7 @@ from mxr.util.frozen import dataclass
 
 from . import field_docs, limits, target
 from .compile_settings import check_env, check_options
+from .field_docs import SHA256
 from .target import BASE_ARCH, FAMILY_OF, GENERIC_ARCH, KINDS, VENDORS, DynamicDim, Inputs
 
 KEY_VERSION = 2
@@ -34,7 +35,6 @@ MODEL_SHORT = re.compile(r"sha256:[0-9a-f]{12,64}")
 
 MODEL_DOC = Doc("The identity of the model.", pattern=MODEL, examples=[f"sha256:{field_docs.SHA}"])
 
-SHA256 = re.compile(r"[0-9a-f]{64}")
 FORM = re.compile(r"whole|ort:[0-9A-Za-z._:=+,-]{1,200}")
 FORM_DOC = Doc("`whole` for one program, or the form of a set recorded by ONNX Runtime.", pattern=FORM)
 CALIBRATION_DOC = Doc("The sha256 of the calibration data; for int8 and fp8.", pattern=SHA256)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import accumulate, pairwise
@@ -17,9 +16,9 @@ from mxr.util.frozen import dataclass
 from mxr.util.hashing import hash_chunks, read_chunks, sha256_hex
 
 from . import field_docs
+from .field_docs import SHA256
 from .limits import BYTES_PER_BLOB, FREE_BLOBS, MAX_BLOBS, MAX_FILES, MAX_NAME_LENGTH
 
-SHA256 = re.compile(r"[0-9a-f]{64}")
 EMPTY = sha256(b"").hexdigest()
 
 
@@ -27,7 +26,7 @@ EMPTY = sha256(b"").hexdigest()
 class Blob:
     """Immutable bytes, identified by their sha256. `size` in bytes, at least 1."""
 
-    sha256: Annotated[str, Doc("The sha256 of the bytes in lower-case hex.", pattern=SHA256, examples=[field_docs.SHA])]
+    sha256: Annotated[str, field_docs.BYTES_SHA256]
     size: Annotated[int, Doc("The size in bytes.", minimum=1, examples=[102400])]
 
     def __post_init__(self) -> None:
@@ -59,7 +58,7 @@ class File:
         ),
     ]
     size: Annotated[int, Doc("The size in bytes.", minimum=0, examples=[102400])]
-    sha256: Annotated[str, Doc("The sha256 of the bytes in lower-case hex.", pattern=SHA256, examples=[field_docs.SHA])]
+    sha256: Annotated[str, field_docs.BYTES_SHA256]
     blobs: Annotated[tuple[Blob, ...], Doc("The blobs, in their order in the file.")]
 
     def __post_init__(self) -> None:

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import mxr.facts as facts
 from mxr.errors import UsageError
 from mxr.util.codec import JsonForm, encode_fields, fields, refuse, schema_of_form
-from mxr.util.doc import Doc
 from mxr.util.frozen import dataclass
 
 from . import field_docs, limits
@@ -77,9 +76,7 @@ class PartialRequest:
     calibration: Annotated[str | None, CALIBRATION_DOC] = None
     env: Annotated[tuple[tuple[str, str], ...], field_docs.ENV] = ()
     options: Annotated[tuple[tuple[str, str], ...], field_docs.OPTIONS] = ()
-    constraints: Annotated[Constraints, Doc("What the attributes of the artifact must be.")] = field(
-        default_factory=Constraints
-    )
+    constraints: Annotated[Constraints, field_docs.CONSTRAINTS] = field(default_factory=Constraints)
 
     def __post_init__(self) -> None:
         put = object.__setattr__

@@ -12,7 +12,8 @@ from mxr.util.frozen import dataclass
 
 from . import field_docs, limits
 from .attributes import Attributes, RelatedKey
-from .key import MODEL_DOC, SHA256, Key
+from .field_docs import SHA256
+from .key import MODEL_DOC, Key
 from .manifest import Manifest, artifact_id, check_name
 from .matching import ORIGINS, PUBLISHER, SERVE_RULES, Candidate, allows
 
@@ -56,10 +57,8 @@ class Model:
     claimed: Annotated[
         bool, Doc("The registry never had the bytes: name and inputs are what publishers of programs say.")
     ] = False
-    onnx: Annotated[
-        str | None, Doc("The name of the ONNX file in the manifest.", minLength=1, maxLength=limits.MAX_NAME_LENGTH)
-    ] = None
-    manifest: Annotated[Manifest | None, Doc("The files and their blobs.")] = None
+    onnx: Annotated[str | None, field_docs.ONNX] = None
+    manifest: Annotated[Manifest | None, field_docs.MANIFEST] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +68,13 @@ class ListedArtifact:
     The registry itself records `origin`, `created_by`, `job`, `worker` and the times.
     """
 
-    id: Annotated[str, Doc("The id of the artifact.", pattern=SHA256, examples=[field_docs.SHA])]
-    digest: Annotated[str, Doc("The digest of the key: the sha256 of its canonical JSON.", pattern=SHA256)]
+    id: Annotated[str, field_docs.ARTIFACT_ID]
+    digest: Annotated[str, field_docs.DIGEST]
     sha256: Annotated[str, Doc("The sha256 of the file, or of the canonical list of several.", pattern=SHA256)]
     size: Annotated[int, Doc("The size in bytes.", minimum=0, examples=[102400])]
-    key: Annotated[Key, Doc("The facts that must match exactly.")]
-    attributes: Annotated[Attributes, Doc("The facts that are not part of the key.")]
-    provenance: Annotated[
-        Mapping[str, Any], Doc("What the publisher or the worker says about how it was made; nobody verified it.")
-    ]
+    key: Annotated[Key, field_docs.KEY]
+    attributes: Annotated[Attributes, field_docs.ATTRIBUTES]
+    provenance: Annotated[Mapping[str, Any], field_docs.PROVENANCE]
     published_at: Annotated[Timestamp, Doc("When it was published first.")]
     origin: Annotated[
         str, Doc("`built`: a worker of the registry compiled it. `pushed`: a client published it.", enum=ORIGINS)
@@ -93,7 +90,7 @@ class ListedArtifact:
     job: Annotated[str | None, Doc("The job that compiled it; null for a pushed artifact.", pattern=field_docs.ID)] = (
         None
     )
-    worker: Annotated[str | None, Doc("The name of the worker.")] = None
+    worker: Annotated[str | None, field_docs.WORKER] = None
     sources: Annotated[
         Mapping[str, str], Doc("Who states each fact of key and attributes: reader, worker or publisher.")
     ] = field(default_factory=dict)
@@ -104,7 +101,7 @@ class ListedArtifact:
             enum=EVIDENCE,
         ),
     ] = "claimed"
-    model_name: Annotated[str | None, Doc("What the model is called: a label that identifies nothing.")] = None
+    model_name: Annotated[str | None, field_docs.MODEL_NAME] = None
 
     def __post_init__(self) -> None:
         if self.origin not in ORIGINS:

@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import Annotated, Any
 
 import mxr.facts as facts
+from mxr.artifact import field_docs
 from mxr.errors import UsageError
 from mxr.util.doc import Doc
 from mxr.util.frozen import dataclass
@@ -31,7 +32,7 @@ class CommonDefaults:
 
     rocm: Annotated[str | None, Doc("The version of ROCm of a request that states none.")] = None
     migraphx: Annotated[str | None, Doc("The version of MIGraphX of a request that states none.")] = None
-    consumer: Annotated[str | None, Doc("The program that runs the model, such as `ort` or `triton`.")] = None
+    consumer: Annotated[str | None, field_docs.CONSUMER] = None
     allow: Annotated[str | None, Doc("`rocm`: requests accept another minor release of ROCm, from 10 on.")] = None
 
 

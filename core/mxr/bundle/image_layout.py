@@ -9,7 +9,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Protocol, cast
 
-from mxr.artifact.manifest import SHA256, Blob, File
+from mxr.artifact.field_docs import SHA256
+from mxr.artifact.manifest import Blob, File
 from mxr.errors import DamagedError, UsageError
 from mxr.util import disk
 from mxr.util.hashing import CHUNK

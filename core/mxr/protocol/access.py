@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated
 
-from mxr.artifact import limits
+from mxr.artifact import field_docs, limits
 from mxr.errors import UsageError
 from mxr.util import codec
 from mxr.util.codec import Timestamp
@@ -92,10 +92,10 @@ class Token:
     name: Annotated[str, Doc("The person or the service.", examples=["ci"])]
     scopes: Annotated[tuple[str, ...], Doc("What it allows.", items={"enum": tuple(SCOPES)}, minItems=1)]
     state: Annotated[str, Doc("Only a valid token is accepted.", enum=STATES)]
-    created_at: Annotated[Timestamp, Doc("When it was created.")]
+    created_at: Annotated[Timestamp, field_docs.CREATED_AT]
     created_by: Annotated[str, Doc("Who made it.")]
     expires_at: Annotated[Timestamp | None, Doc("When the token expires; null: never.")] = None
-    used_at: Annotated[Timestamp | None, Doc("When it was used last.")] = None
+    used_at: Annotated[Timestamp | None, field_docs.USED_AT] = None
     revoked_at: Annotated[Timestamp | None, Doc("When it was revoked; null: it was not.")] = None
 
 
@@ -111,8 +111,8 @@ class NewToken:
 class Tokens:
     """One page of tokens, newest first."""
 
-    items: Annotated[tuple[Token, ...], Doc("The items of this page.")]
-    next: Annotated[str | None, Doc("Pass it as `after` to get the next page; null on the last page.")] = None
+    items: Annotated[tuple[Token, ...], field_docs.ITEMS]
+    next: Annotated[str | None, field_docs.NEXT] = None
 
 
 @dataclass(frozen=True, slots=True)

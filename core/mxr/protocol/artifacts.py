@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 from mxr.artifact import field_docs, limits
 from mxr.artifact.attributes import Attributes, Request
-from mxr.artifact.key import MODEL, SHA256, Key, check_model
+from mxr.artifact.field_docs import SHA256
+from mxr.artifact.key import MODEL, Key, check_model
 from mxr.artifact.manifest import Blob, Manifest, check_name, check_sha256
 from mxr.artifact.matching import Match
 from mxr.artifact.model_files import ModelFiles
@@ -77,10 +78,8 @@ class RegisterModel:
     """
 
     name: Annotated[str, Doc("What to call the model: a label.", minLength=1, maxLength=limits.MAX_NAME_LENGTH)]
-    onnx: Annotated[
-        str, Doc("The name of the ONNX file in the manifest.", minLength=1, maxLength=limits.MAX_NAME_LENGTH)
-    ]
-    manifest: Annotated[Manifest, Doc("The files and their blobs.")]
+    onnx: Annotated[str, field_docs.ONNX]
+    manifest: Annotated[Manifest, field_docs.MANIFEST]
     inputs: Annotated[
         tuple[ModelInput, ...],
         Doc("The inputs, as far as they are known; those in the ONNX file count.", maxItems=limits.MAX_MODEL_INPUTS),
@@ -112,8 +111,8 @@ class RegisterModel:
 class Models:
     """The reply of `GET /v1/models`: a page, and where the next page begins."""
 
-    items: Annotated[tuple[Model, ...], Doc("The items of this page.")]
-    next: Annotated[str | None, Doc("Pass it as `after` to get the next page; null on the last page.")] = None
+    items: Annotated[tuple[Model, ...], field_docs.ITEMS]
+    next: Annotated[str | None, field_docs.NEXT] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +136,10 @@ class Publish:
     that name the model by its identity. It is part of the artifact and creates no model.
     """
 
-    key: Annotated[Key, Doc("The facts that must match exactly.")]
-    manifest: Annotated[Manifest, Doc("The files and their blobs.")]
-    attributes: Annotated[Attributes, Doc("The facts that are not part of the key.")] = field(
-        default_factory=Attributes
-    )
-    provenance: Annotated[
-        Mapping[str, Any], Doc("What the publisher or the worker says about how it was made; nobody verified it.")
-    ] = field(default_factory=dict)
+    key: Annotated[Key, field_docs.KEY]
+    manifest: Annotated[Manifest, field_docs.MANIFEST]
+    attributes: Annotated[Attributes, field_docs.ATTRIBUTES] = field(default_factory=Attributes)
+    provenance: Annotated[Mapping[str, Any], field_docs.PROVENANCE] = field(default_factory=dict)
     model: Annotated[ModelClaim | None, Doc("What the publisher says about the model.")] = None
     intent: Annotated[PublicationIntent, Doc("What is meant, where the registry would otherwise refuse.")] = field(
         default_factory=PublicationIntent
@@ -159,8 +154,8 @@ class Publish:
 class Artifacts:
     """The reply of `GET /v1/artifacts`: a page, and where the next page begins."""
 
-    items: Annotated[tuple[ListedArtifact, ...], Doc("The items of this page.")]
-    next: Annotated[str | None, Doc("Pass it as `after` to get the next page; null on the last page.")] = None
+    items: Annotated[tuple[ListedArtifact, ...], field_docs.ITEMS]
+    next: Annotated[str | None, field_docs.NEXT] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +167,7 @@ class ResolveReply:
     """
 
     artifact: Annotated[Artifact, Doc("The artifact.")]
-    match: Annotated[Match, Doc("How well the artifact matches.")]
+    match: Annotated[Match, field_docs.MATCH]
     urls: Annotated[
         Mapping[str, str],
         Doc(
@@ -223,9 +218,7 @@ class Missing:
 class PutLock:
     """The full ids of the artifacts that a lock pins from now on."""
 
-    artifacts: Annotated[
-        tuple[str, ...], Doc("The full ids of the artifacts that the lock pins.", items={"pattern": SHA256})
-    ]
+    artifacts: Annotated[tuple[str, ...], field_docs.PINNED]
 
     def __post_init__(self) -> None:
         limits.check_count(self.artifacts, limits.MAX_PINNED, "artifacts", "artifacts")
@@ -237,28 +230,26 @@ class PutLock:
 class RegisteredLock:
     """A registered lock. While it exists, its artifacts are neither removed nor swept."""
 
-    name: Annotated[str, Doc("The name.", minLength=1)]
-    artifacts: Annotated[
-        tuple[str, ...], Doc("The full ids of the artifacts that the lock pins.", items={"pattern": SHA256})
-    ]
+    name: Annotated[str, field_docs.NAME]
+    artifacts: Annotated[tuple[str, ...], field_docs.PINNED]
     created_by: Annotated[str, Doc("The principal that it belongs to.")]
-    created_at: Annotated[Timestamp, Doc("When it was created.")]
-    updated_at: Annotated[Timestamp, Doc("When it changed last.")]
+    created_at: Annotated[Timestamp, field_docs.CREATED_AT]
+    updated_at: Annotated[Timestamp, field_docs.UPDATED_AT]
 
 
 @dataclass(frozen=True, slots=True)
 class Locks:
     """The reply of `GET /v1/locks`, sorted by name."""
 
-    items: Annotated[tuple[RegisteredLock, ...], Doc("The items of this page.")]
-    next: Annotated[str | None, Doc("Pass it as `after` to get the next page; null on the last page.")] = None
+    items: Annotated[tuple[RegisteredLock, ...], field_docs.ITEMS]
+    next: Annotated[str | None, field_docs.NEXT] = None
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedMiss:
     """A request without a matching artifact: how often, when, and the nearest artifacts at that time."""
 
-    digest: Annotated[str, Doc("The digest of the key: the sha256 of its canonical JSON.", pattern=SHA256)]
+    digest: Annotated[str, field_docs.DIGEST]
     request: Annotated[Mapping[str, Any], Doc("The request: complete, or partial.")]
     count: Annotated[int, Doc("How often.", minimum=1)]
     first_at: Annotated[Timestamp, Doc("When it was requested first.")]
@@ -273,15 +264,15 @@ class RecordedMiss:
 class Misses:
     """The reply of `GET /v1/misses`, latest first."""
 
-    items: Annotated[tuple[RecordedMiss, ...], Doc("The items of this page.")]
-    next: Annotated[str | None, Doc("Pass it as `after` to get the next page; null on the last page.")] = None
+    items: Annotated[tuple[RecordedMiss, ...], field_docs.ITEMS]
+    next: Annotated[str | None, field_docs.NEXT] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
     """Uses of an artifact from a local cache: their number, and the age of the last one in seconds."""
 
-    id: Annotated[str, Doc("The id of the artifact.", pattern=SHA256, examples=[field_docs.SHA])]
+    id: Annotated[str, field_docs.ARTIFACT_ID]
     count: Annotated[int, Doc("How often it was used.", minimum=1, maximum=10**9)]
     ago: Annotated[float, Doc("The age of the last use. In seconds.", minimum=0)] = 0
 
@@ -318,15 +309,15 @@ class ArtifactUsage:
 
     artifact: Annotated[ListedArtifact, Doc("The artifact.")]
     count: Annotated[int, Doc("How often.", minimum=1)]
-    used_at: Annotated[Timestamp, Doc("When it was used last.")]
+    used_at: Annotated[Timestamp, field_docs.USED_AT]
 
 
 @dataclass(frozen=True, slots=True)
 class UsageReply:
     """The reply of `GET /v1/uses`, most used first."""
 
-    items: Annotated[tuple[ArtifactUsage, ...], Doc("The items of this page.")]
-    next: Annotated[str | None, Doc("Pass it as `after` to get the next page; null on the last page.")] = None
+    items: Annotated[tuple[ArtifactUsage, ...], field_docs.ITEMS]
+    next: Annotated[str | None, field_docs.NEXT] = None
 
 
 def message_document(value: object) -> Json:

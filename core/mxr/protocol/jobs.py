@@ -13,7 +13,8 @@ from typing import Annotated, Any
 
 from mxr.artifact import field_docs, limits
 from mxr.artifact.attributes import Constraints, Request
-from mxr.artifact.key import SHA256, Key
+from mxr.artifact.field_docs import SHA256
+from mxr.artifact.key import Key
 from mxr.artifact.manifest import Manifest, check_sha256
 from mxr.consumers.ort.recording_form import OrtRuntime
 from mxr.host_facts import HostTarget, HostToolchain
@@ -39,22 +40,16 @@ class CompileRequest:
     What `POST /v1/resolve` did not find can be sent as it is. Without `require_worker`, the job waits for a worker.
     """
 
-    key: Annotated[Key, Doc("The facts that must match exactly.")]
-    constraints: Annotated[Constraints, Doc("What the attributes of the artifact must be.")] = field(
-        default_factory=Constraints
-    )
+    key: Annotated[Key, field_docs.KEY]
+    constraints: Annotated[Constraints, field_docs.CONSTRAINTS] = field(default_factory=Constraints)
     require_worker: Annotated[
         bool, Doc("Answer 409 `no_worker` if no live worker and no declared pool can compile it.")
     ] = False
     retry: Annotated[bool, Doc("Forget the remembered failures of this key first.")] = False
-    priority: Annotated[int, Doc("Jobs with a higher priority are claimed first.", minimum=-100, maximum=100)] = 0
+    priority: Annotated[int, field_docs.PRIORITY] = 0
     file_name: Annotated[
         str | None,
-        Doc(
-            "Only for a key of ONNX Runtime's form: the name under which the model is opened.",
-            minLength=1,
-            maxLength=limits.MAX_NAME_LENGTH,
-        ),
+        field_docs.FILE_NAME,
     ] = None
 
     @property
@@ -97,31 +92,31 @@ class Job:
 
     id: Annotated[str, Doc("The id of the job; empty if no job was needed.", pattern="^([0-9a-f]{32})?$")]
     state: Annotated[str, Doc("The state.", enum=STATES)]
-    digest: Annotated[str, Doc("The digest of the key: the sha256 of its canonical JSON.", pattern=SHA256)]
+    digest: Annotated[str, field_docs.DIGEST]
     request: Annotated[Request, Doc("What the compiled program must satisfy.")]
     attempts: Annotated[int, Doc("How often a worker has tried.", minimum=0)]
     version: Annotated[int, Doc("It increases with each change; a long poll waits for a larger one.", minimum=0)]
-    created_at: Annotated[Timestamp, Doc("When it was created.")]
-    updated_at: Annotated[Timestamp, Doc("When it changed last.")]
-    priority: Annotated[int, Doc("Jobs with a higher priority are claimed first.", minimum=-100, maximum=100)] = 0
+    created_at: Annotated[Timestamp, field_docs.CREATED_AT]
+    updated_at: Annotated[Timestamp, field_docs.UPDATED_AT]
+    priority: Annotated[int, field_docs.PRIORITY] = 0
     started_at: Annotated[Timestamp | None, Doc("When a worker claimed it first.")] = None
-    phase: Annotated[str | None, Doc("What the worker does at the moment.", maxLength=limits.MAX_PHASE_LENGTH)] = None
-    worker: Annotated[str | None, Doc("The name of the worker.")] = None
+    phase: Annotated[str | None, field_docs.PHASE] = None
+    worker: Annotated[str | None, field_docs.WORKER] = None
     place: Annotated[int | None, Doc("The position in the queue; 1 is the next job to be claimed.", minimum=1)] = None
-    estimate: Annotated[float | None, Doc("How long the whole compile probably takes. In seconds.", minimum=0)] = None
-    estimate_from: Annotated[str | None, Doc("What the estimate is based on.")] = None
+    estimate: Annotated[float | None, field_docs.ESTIMATE] = None
+    estimate_from: Annotated[str | None, field_docs.ESTIMATE_FROM] = None
     artifact: Annotated[str | None, Doc("The id of the result.", pattern=SHA256)] = None
     failure: Annotated[JobFailure | None, Doc("Why it failed.")] = None
     waiting_for: Annotated[str | None, Doc("The worker that a queued job needs, if none can compile it.")] = None
-    model_name: Annotated[str | None, Doc("What the model is called: a label that identifies nothing.")] = None
+    model_name: Annotated[str | None, field_docs.MODEL_NAME] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
     """The reply of `GET /v1/jobs`, latest first."""
 
-    items: Annotated[tuple[Job, ...], Doc("The items of this page.")]
-    next: Annotated[str | None, Doc("Pass it as `after` to get the next page; null on the last page.")] = None
+    items: Annotated[tuple[Job, ...], field_docs.ITEMS]
+    next: Annotated[str | None, field_docs.NEXT] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +147,7 @@ class RegisterWorker:
     """Registers the capabilities of a worker under a name that stays the same after a restart, such as host and GPU."""
 
     name: Annotated[str, Doc("A name that stays the same after a restart.", minLength=1, maxLength=200)]
-    can: Annotated[WorkerCapabilities, Doc("What it can compile.")]
+    can: Annotated[WorkerCapabilities, field_docs.CAN]
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.name) <= 200 or not self.name.isprintable():
@@ -163,10 +158,10 @@ class RegisterWorker:
 class WorkerInfo:
     """A worker."""
 
-    id: Annotated[str, Doc("The id of the worker.", pattern=field_docs.ID)]
-    name: Annotated[str, Doc("The name.", minLength=1)]
+    id: Annotated[str, field_docs.WORKER_ID]
+    name: Annotated[str, field_docs.NAME]
     state: Annotated[str, Doc("`lost`: it was not heard of for too long. `left`: it signed off.", enum=WORKER_STATES)]
-    can: Annotated[WorkerCapabilities, Doc("What it can compile.")]
+    can: Annotated[WorkerCapabilities, field_docs.CAN]
     seen_at: Annotated[Timestamp, Doc("When its last message came.")]
     job: Annotated[str | None, Doc("The job that it compiles now.", pattern=field_docs.ID)] = None
 
@@ -175,44 +170,44 @@ class WorkerInfo:
 class DeclaredPool:
     """A declared pool of workers, which can be scaled to zero."""
 
-    name: Annotated[str, Doc("The name.", minLength=1)]
-    can: Annotated[WorkerCapabilities, Doc("What it can compile.")]
-    queued: Annotated[int, Doc("Queued jobs.", minimum=0)] = 0
-    running: Annotated[int, Doc("Running jobs.", minimum=0)] = 0
+    name: Annotated[str, field_docs.NAME]
+    can: Annotated[WorkerCapabilities, field_docs.CAN]
+    queued: Annotated[int, field_docs.QUEUED] = 0
+    running: Annotated[int, field_docs.RUNNING] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Workers:
     """The reply of `GET /v1/workers`."""
 
-    items: Annotated[tuple[WorkerInfo, ...], Doc("The items of this page.")]
-    next: Annotated[str | None, Doc("Pass it as `after` to get the next page; null on the last page.")] = None
+    items: Annotated[tuple[WorkerInfo, ...], field_docs.ITEMS]
+    next: Annotated[str | None, field_docs.NEXT] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Pools:
     """The reply of `GET /v1/pools`."""
 
-    items: Annotated[tuple[DeclaredPool, ...], Doc("The items of this page.")]
-    next: Annotated[str | None, Doc("Pass it as `after` to get the next page; null on the last page.")] = None
+    items: Annotated[tuple[DeclaredPool, ...], field_docs.ITEMS]
+    next: Annotated[str | None, field_docs.NEXT] = None
 
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
     """Open jobs: how many are queued and running, and the age of the oldest queued one."""
 
-    queued: Annotated[int, Doc("Queued jobs.", minimum=0)]
-    running: Annotated[int, Doc("Running jobs.", minimum=0)]
-    oldest_seconds: Annotated[float, Doc("The age of the oldest queued job, or 0. In seconds.", minimum=0)]
+    queued: Annotated[int, field_docs.QUEUED]
+    running: Annotated[int, field_docs.RUNNING]
+    oldest_seconds: Annotated[float, field_docs.OLDEST_SECONDS]
 
 
 @dataclass(frozen=True, slots=True)
 class QueueStatistics:
     """The reply of `GET /v1/queue`: in total, for each declared pool and for each lane."""
 
-    queued: Annotated[int, Doc("Queued jobs.", minimum=0)]
-    running: Annotated[int, Doc("Running jobs.", minimum=0)]
-    oldest_seconds: Annotated[float, Doc("The age of the oldest queued job, or 0. In seconds.", minimum=0)]
+    queued: Annotated[int, field_docs.QUEUED]
+    running: Annotated[int, field_docs.RUNNING]
+    oldest_seconds: Annotated[float, field_docs.OLDEST_SECONDS]
     pools: Annotated[Mapping[str, QueueCounts], Doc("For each declared pool: the jobs that it can compile.")]
     kinds: Annotated[Mapping[str, QueueCounts], Doc("For each lane: jobs that the same workers can compile.")]
 
@@ -221,8 +216,8 @@ class QueueStatistics:
 class Claim:
     """Claims a job for a registered worker. Waits for one up to `wait` seconds."""
 
-    worker: Annotated[str, Doc("The id of the worker.", pattern=field_docs.ID)]
-    wait: Annotated[float, Doc("How long the registry waits with its reply. In seconds.", minimum=0, maximum=60)] = 0
+    worker: Annotated[str, field_docs.WORKER_ID]
+    wait: Annotated[float, field_docs.WAIT] = 0
     job: Annotated[str | None, Doc("Claim this job only.", pattern=field_docs.ID)] = None
 
     def __post_init__(self) -> None:
@@ -235,24 +230,18 @@ class Lease:
     """A claimed job. The worker keeps it, under the number `fence`, until `seconds` pass without a heartbeat."""
 
     job: Annotated[str, Doc("The id of a job.", pattern=field_docs.ID)]
-    fence: Annotated[int, Doc("The fencing number of the lease.", minimum=0)]
-    seconds: Annotated[float, Doc("What is left of the lease without another heartbeat. In seconds.", minimum=0)]
-    key: Annotated[Key, Doc("The facts that must match exactly.")]
-    constraints: Annotated[Constraints, Doc("What the attributes of the artifact must be.")]
+    fence: Annotated[int, field_docs.FENCE]
+    seconds: Annotated[float, field_docs.LEASE_SECONDS]
+    key: Annotated[Key, field_docs.KEY]
+    constraints: Annotated[Constraints, field_docs.CONSTRAINTS]
     model: Annotated[Manifest, Doc("The files of the model.")]
-    onnx: Annotated[
-        str, Doc("The name of the ONNX file in the manifest.", minLength=1, maxLength=limits.MAX_NAME_LENGTH)
-    ]
+    onnx: Annotated[str, field_docs.ONNX]
     target: Annotated[int, Doc("The index of the chosen target in `can.targets`.", minimum=0)] = 0
     attempt: Annotated[int, Doc("The number of this attempt; 1 is the first.", minimum=1)] = 1
     cross: Annotated[bool, Doc("Compile for the GPU that key and constraints describe, instead of the target.")] = False
     file_name: Annotated[
         str | None,
-        Doc(
-            "Only for a key of ONNX Runtime's form: the name under which the model is opened.",
-            minLength=1,
-            maxLength=limits.MAX_NAME_LENGTH,
-        ),
+        field_docs.FILE_NAME,
     ] = None
 
 
@@ -267,9 +256,9 @@ class ClaimReply:
 class Heartbeat:
     """Renews a lease, with the current phase and the log text since the last heartbeat."""
 
-    fence: Annotated[int, Doc("The fencing number of the lease.", minimum=0)]
-    phase: Annotated[str, Doc("What the worker does at the moment.", maxLength=limits.MAX_PHASE_LENGTH)] = "compile"
-    log: Annotated[str, Doc("New text of the log.", maxLength=limits.MAX_LOG_BYTES)] = ""
+    fence: Annotated[int, field_docs.FENCE]
+    phase: Annotated[str, field_docs.PHASE] = "compile"
+    log: Annotated[str, field_docs.LOG] = ""
 
     def __post_init__(self) -> None:
         limits.check_length(self.log, limits.MAX_LOG_BYTES, "log")
@@ -280,7 +269,7 @@ class Heartbeat:
 class HeartbeatReply:
     """The reply to a heartbeat: the remaining seconds of the lease, and whether the job was cancelled."""
 
-    seconds: Annotated[float, Doc("What is left of the lease without another heartbeat. In seconds.", minimum=0)]
+    seconds: Annotated[float, field_docs.LEASE_SECONDS]
     cancelled: Annotated[bool, Doc("The job was cancelled: stop the compile.")] = False
 
 
@@ -288,9 +277,9 @@ class HeartbeatReply:
 class FinishJob:
     """Publishes `artifact` and closes the job, in one transaction."""
 
-    fence: Annotated[int, Doc("The fencing number of the lease.", minimum=0)]
+    fence: Annotated[int, field_docs.FENCE]
     artifact: Annotated[Publish, Doc("The compiled program.")]
-    log: Annotated[str, Doc("New text of the log.", maxLength=limits.MAX_LOG_BYTES)] = ""
+    log: Annotated[str, field_docs.LOG] = ""
 
     def __post_init__(self) -> None:
         limits.check_length(self.log, limits.MAX_LOG_BYTES, "log")
@@ -300,12 +289,10 @@ class FinishJob:
 class FailJob:
     """Reports that the job failed on this worker."""
 
-    fence: Annotated[int, Doc("The fencing number of the lease.", minimum=0)]
+    fence: Annotated[int, field_docs.FENCE]
     failure: Annotated[JobFailure, Doc("Why it failed.")]
-    log: Annotated[str, Doc("New text of the log.", maxLength=limits.MAX_LOG_BYTES)] = ""
-    provenance: Annotated[
-        Mapping[str, Any], Doc("What the publisher or the worker says about how it was made; nobody verified it.")
-    ] = field(default_factory=dict)
+    log: Annotated[str, field_docs.LOG] = ""
+    provenance: Annotated[Mapping[str, Any], field_docs.PROVENANCE] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         limits.check_length(self.log, limits.MAX_LOG_BYTES, "log")
@@ -316,7 +303,7 @@ class FailJob:
 class HandBackJob:
     """Returns the job of a worker that stops. It does not count as an attempt."""
 
-    fence: Annotated[int, Doc("The fencing number of the lease.", minimum=0)]
+    fence: Annotated[int, field_docs.FENCE]
 
 
 def check_job(identity: str) -> str:

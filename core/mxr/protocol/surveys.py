@@ -8,7 +8,7 @@ from typing import Annotated
 
 from mxr.artifact import field_docs, limits
 from mxr.artifact.attributes import Request
-from mxr.artifact.key import SHA256
+from mxr.artifact.field_docs import SHA256
 from mxr.artifact.matching import Match
 from mxr.util.codec import refuse
 from mxr.util.doc import Doc
@@ -37,13 +37,13 @@ class RequestStatus:
     """
 
     artifact: Annotated[str | None, Doc("The id of the artifact that a resolve would choose.", pattern=SHA256)] = None
-    match: Annotated[Match | None, Doc("How well the artifact matches.")] = None
+    match: Annotated[Match | None, field_docs.MATCH] = None
     job: Annotated[str | None, Doc("The open job that a compile request would join.", pattern=field_docs.ID)] = None
     state: Annotated[str | None, Doc("The state.", enum=STATES)] = None
     able: Annotated[bool, Doc("A live worker or a declared pool can compile it.")] = False
     failure: Annotated[JobFailure | None, Doc("The remembered failure that a compile request would get.")] = None
-    estimate: Annotated[float | None, Doc("How long the whole compile probably takes. In seconds.", minimum=0)] = None
-    estimate_from: Annotated[str | None, Doc("What the estimate is based on.")] = None
+    estimate: Annotated[float | None, field_docs.ESTIMATE] = None
+    estimate_from: Annotated[str | None, field_docs.ESTIMATE_FROM] = None
     problem: Annotated[str | None, Doc("Why the request is ambiguous or invalid.")] = None
 
 
@@ -61,7 +61,7 @@ class WatchJobs:
     jobs: Annotated[
         Mapping[str, int], Doc("The known version of each job, by its id.", maxProperties=limits.MAX_WATCHED)
     ]
-    wait: Annotated[float, Doc("How long the registry waits with its reply. In seconds.", minimum=0, maximum=60)] = 0
+    wait: Annotated[float, field_docs.WAIT] = 0
 
     def __post_init__(self) -> None:
         limits.check_count(self.jobs, limits.MAX_WATCHED, "jobs", "jobs")

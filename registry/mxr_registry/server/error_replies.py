@@ -43,10 +43,17 @@ def reply_to_mxr_error(request: Request, problem: Exception) -> Response:
     return error_reply(problem, problem.status)
 
 
-def reply_to_invalid_parameter(_request: Request, problem: Exception) -> Response:
+def reply_to_invalid_parameter(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, RequestValidationError)
     found = problem.errors()[0]
     where = ".".join(map(str, found["loc"][1:]))
+    if found["type"] == "extra_forbidden":
+        fields = request.scope["route"].dependant.query_params
+        known = [
+            name for field in fields for name in getattr(field.field_info.annotation, "model_fields", [field.name])
+        ]
+        hint = f"Use one of these: {', '.join(sorted(known))}."
+        return error_reply(UsageError(f"{where[:40]}: unknown parameter.", hint=hint), 422)
     hint = f"Correct {where[:80]}; `/docs` describes the parameters of each operation."
     return error_reply(UsageError(f"{where}: {found['msg']}."[:500], hint=hint), 422)
 

@@ -78,7 +78,8 @@ class ScopedRoute(APIRoute):
             endpoint = replying(endpoint)
         super().__init__(path, endpoint, **options)
         # FastAPI itself would read a body without bounds, and pass over fields that it does not know.
-        assert (self.body is None) == (self.body_field is None), path
+        if (self.body is None) != (self.body_field is None):
+            raise TypeError(f"{path}: the body must be a message, as `server.bodies` reads it.")
 
     def get_route_handler(self) -> Handler:
         """Return the handler, which checks the token first, and then reads the body."""

@@ -65,7 +65,6 @@ PROCESS_FIXTURES = frozenset({"bucket", "judge", "own_postgresql", "postgresql",
 
 FIRST = frozenset(
     {
-        "deploy/test_registry_image.py",
         "end_to_end/compiling/test_access_page.py",
         "end_to_end/compiling/test_compile_failures.py",
         "end_to_end/compiling/test_network_cuts.py",

@@ -86,6 +86,11 @@ def create_app(settings: RegistrySettings) -> FastAPI:
     )
     app.state.services = Services(
         settings=settings,
+        rules=settings.rules,
+        authenticator=Authenticator(db),
+        counters=counters,
+        identity=identity,
+        notifier=JobNotifier(db, settings.rules),
         db=db,
         store=store,
         inspect=partial(inspection.inspect, store, limits=limits, refusals=RefusalMemory()),
@@ -95,10 +100,6 @@ def create_app(settings: RegistrySettings) -> FastAPI:
         downloads=DownloadBuffers(limits.download_memory),
         uploads=UploadSlots(limits.upload_seconds),
     )
-    app.state.authenticator = Authenticator(db)
-    app.state.rules = settings.rules
-    app.state.notifier = JobNotifier(db, settings.rules)
-    app.state.counters, app.state.identity = counters, identity
     for router in (resolve.direct_router, *(module.router for module in MODULES)):
         # Not include_router, which builds every route again when the first request comes: 50 ms for that one, and a
         # fifth of a millisecond for each one after it.

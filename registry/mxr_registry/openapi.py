@@ -107,10 +107,6 @@ def _headers(texts: Mapping[str, str]) -> Json:
     return {name: {"description": text, "schema": {"type": "string"}} for name, text in texts.items()}
 
 
-def _parameter(name: str, description: str) -> Json:
-    return {"name": name, "in": "header", "description": description, "schema": {"type": "string"}}
-
-
 _ETAG = {"ETag": "The entity tag."}
 _RETRY_AFTER = {"Retry-After": "Seconds after which the same request can succeed."}
 _ERROR_HEADERS = {
@@ -120,11 +116,13 @@ _ERROR_HEADERS = {
     503: _RETRY_AFTER,
 }
 _EVERY_HEADER = {"X-Request-ID": "The id of the request.", "MXR-Registry": "The UUID of the registry's database."}
-_REQUEST_ID = _parameter(
-    "X-Request-ID",
-    "Stands in the reply, in an error, and in each line that the registry logs for the request. Up to "
+_REQUEST_ID = {
+    "name": "X-Request-ID",
+    "in": "header",
+    "description": "Stands in the reply, in an error, and in each line that the registry logs for the request. Up to "
     f"{MAX_REQUEST_ID} letters, digits and `._:/+=@-`; the registry makes another one in place of anything else.",
-)
+    "schema": {"type": "string"},
+}
 _BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 _DOWNLOAD = _headers({**_ETAG, "Accept-Ranges": "`bytes`.", "Content-Length": "The size in bytes."})
 
@@ -144,19 +142,7 @@ DOWNLOAD: Responses = {
     },
     304: TAGGED[304],
 }
-BODY_OF_BYTES = {"required": True, "content": _BYTES}
-IF_NONE_MATCH = _parameter("If-None-Match", "An entity tag: 304 says that it is still the one of the object.")
-RANGES = (
-    IF_NONE_MATCH,
-    _parameter("Range", "One range of bytes, such as `bytes=0-1048575`."),
-    _parameter("If-Range", "An entity tag: the range counts only if it is the one of the file."),
-)
-
-
-def header_parameters(*parameters: Json, **texts: str) -> Json:
-    """Return `openapi_extra` for headers that a route reads itself: those given, and those named (`_` is `-`)."""
-    named = [_parameter(name.replace("_", "-"), text) for name, text in texts.items()]
-    return {"parameters": [*parameters, *named]}
+BODY_OF_BYTES: Json = {"requestBody": {"required": True, "content": _BYTES}}
 
 
 def errors(*statuses: int) -> Responses:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from mxr_registry.server.listeners import ServerCertificate
 
+    from .routes.deps import Services
     from .server.connections import BoundedConnections
 
 GRACEFUL = 3
@@ -190,13 +191,14 @@ def _serve(
     from .server.connections import AcceptedConnection, BoundedConnections, connection_limit
 
     app = create_app(settings)
+    services = app.state.services
     # A connection that stays open from the start: `mxr-registry move` detects by it that this database is served.
-    app.state.services.db.open_connection()
+    services.db.open_connection()
     most = connection_limit(settings.limits.connections, _raise_descriptors())
     bounds = BoundedConnections(settings.limits, most)
     accept = partial(AcceptedConnection, bounds, None if certificate is None else certificate.context)
     config = _uvicorn_config(settings, Served(app), accept)
-    server = _server(config, app, bounds, listeners, own, "http" if certificate is None else "https")
+    server = _server(config, services, bounds, listeners, own, "http" if certificate is None else "https")
 
     def stop(_number: int, _frame: Any) -> None:
         server.should_exit = True
@@ -209,11 +211,11 @@ def _serve(
     elif not os.isatty(0):
         # `systemctl reload` must not end a service that has nothing to load. A closed terminal still ends its programs.
         signal.signal(signal.SIGHUP, lambda _number, _frame: None)
-    with sweep_regularly(settings, app.state.services.db, app.state.services.store):
+    with sweep_regularly(settings, services.db, services.store):
         server.run(sockets=[each for one in listeners if one.family != socket.AF_UNIX for each in _copies(one)])
-    app.state.services.usage.close()
-    app.state.authenticator.close()
-    app.state.services.db.close()
+    services.usage.close()
+    services.authenticator.close()
+    services.db.close()
 
 
 def _copies(listener: socket.socket) -> list[socket.socket]:
@@ -222,7 +224,7 @@ def _copies(listener: socket.socket) -> list[socket.socket]:
 
 def _server(
     config: uvicorn.Config,
-    app: Any,
+    services: Services,
     bounds: BoundedConnections,
     listeners: Sequence[socket.socket],
     own: socket.socket | None,
@@ -243,7 +245,7 @@ def _server(
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             # Last before listening: the rest of the startup takes longer than a short lease.
             try:
-                lease_endings.extend_after_downtime(app.state.services.db, app.state.rules)
+                lease_endings.extend_after_downtime(services.db, services.rules)
             except TemporaryError as problem:
                 # Serve anyway: existing artifacts can still be fetched, for example from a full disk.
                 logging.getLogger("mxr_registry").warning("leases were not extended: %s", problem.message)
@@ -255,10 +257,8 @@ def _server(
             if own is not None:
                 await self.listen_unix(own, own=True)
             if self.started:
-                where = app.state.services.settings.where
-                shown = " and ".join(
-                    address_of(listener, scheme, app.state.services.settings.unix) for listener in listeners
-                )
+                where = services.settings.where
+                shown = " and ".join(address_of(listener, scheme, services.settings.unix) for listener in listeners)
                 write_line(f"mxr-registry: listening on {shown} ({where})")
                 tell_ready(os.environ)
 
@@ -272,7 +272,7 @@ def _server(
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             # End all long polls at once; otherwise they would delay the shutdown.
-            app.state.notifier.close()
+            services.notifier.close()
             bounds.end_handshakes()
             await super().shutdown(sockets)
 

@@ -17,12 +17,13 @@ from typing import Any
 
 import pytest
 import urllib3
+from harness.scale import only_in_soak
 from harness.waiting import until
 from paths import ROOT
 from servers.images import Builder, Image
 from servers.nginx import free_port
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(600), only_in_soak]
 
 MOST = 200 << 20
 """Bytes that the image may add to its base."""

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from harness.scale import SOAK
 
 from .conftest import Programs
 from .stack import PATIENCE, Host, Registry
 
 ON = ("embedded", "engines")
 
-SECONDS = float(os.environ.get("MXR_TEST_SWEEPING", "6"))
-"""How long they do; a minute where somebody wants to know."""
+SECONDS = 60 if SOAK else 3.5
+"""How long they do."""
 
 ENOUGH = 6
 """Commands that must succeed, however many are told to try again."""
 
 RULES = """
 [retention]
-unused_days = 0.00002
-grace_hours = 0.0008
+unused_days = 0.00001
+grace_hours = 0.0004
 every_hours = 0.0001
 """
-"""Artifacts go after two seconds without a use, bytes three seconds later; two sweeps begin every second."""
+"""Artifacts go after a second without a use, bytes a second and a half later; two sweeps begin every second."""
 
 
 @pytest.mark.timeout(400)

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Request, Response
 
 from mxr.errors import NotFoundError
 from mxr.util.hashing import sha256_hex
-from mxr_registry.server.ranges import SharedResponse, not_modified
+from mxr_registry.server.ranges import IfNoneMatch, SharedResponse, not_modified
 
 router = APIRouter(include_in_schema=False)
 
@@ -48,23 +48,23 @@ def show_document(request: Request) -> Response:
 
 
 @router.get("/docs")
-def show_page(request: Request) -> Response:
+def show_page(known: IfNoneMatch = None) -> Response:
     """The page. It names its files relative to itself, so that it works below any path of a proxy."""
-    return _reply(request, "page.html", "text/html")
+    return _reply(known, "page.html", "text/html")
 
 
 @router.get("/docs/{name}")
-def show_asset(name: str, request: Request) -> Response:
+def show_asset(name: str, known: IfNoneMatch = None) -> Response:
     """A file of the page."""
     if name not in ASSETS:
         raise NotFoundError(f"The page has no file {name[:64]!r}.", hint="Open `/docs`.")
-    return _reply(request, name, ASSETS[name])
+    return _reply(known, name, ASSETS[name])
 
 
-def _reply(request: Request, name: str, media_type: str) -> Response:
+def _reply(known: str | None, name: str, media_type: str) -> Response:
     data, tag = _read(name)
     headers = {**HEADERS, "etag": tag}
-    return not_modified(request, tag) or SharedResponse(data, headers=headers, media_type=media_type)
+    return not_modified(known, tag) or SharedResponse(data, headers=headers, media_type=media_type)
 
 
 @cache

@@ -13,9 +13,9 @@ from mxr.errors import Json, NotAllowedError
 from mxr.protocol.artifacts import Artifact, Artifacts, Publish
 from mxr_registry.artifacts import blobs, catalog, publication
 from mxr_registry.artifacts.amendment import PublicationSource
-from mxr_registry.openapi import DOWNLOAD, IF_NONE_MATCH, RANGES, STORED, TAGGED, errors, header_parameters
+from mxr_registry.openapi import DOWNLOAD, STORED, TAGGED, errors
 from mxr_registry.server.bodies import Large
-from mxr_registry.server.ranges import bytes_response, not_modified
+from mxr_registry.server.ranges import IfNoneMatch, RangesDep, bytes_response, not_modified
 from mxr_registry.storage.store import ChunkSize
 
 from .deps import ArtifactId, CallerDep, FileName, RequesterDep, ServicesDep, created, scoped_router
@@ -52,14 +52,9 @@ async def publish_artifact(
     return artifact
 
 
-@router.get(
-    "/{id}",
-    response_model=Artifact,
-    responses=TAGGED | errors(404),
-    openapi_extra=header_parameters(IF_NONE_MATCH),
-)
+@router.get("/{id}", response_model=Artifact, responses=TAGGED | errors(404))
 def get_artifact(
-    id: ArtifactId, request: Request, response: Response, services: ServicesDep, caller: CallerDep
+    id: ArtifactId, response: Response, services: ServicesDep, caller: CallerDep, known: IfNoneMatch = None
 ) -> Json | Response:
     """Show one artifact with its manifest and description.
 
@@ -70,7 +65,7 @@ def get_artifact(
         row = catalog.find_artifact(session, caller.namespace, id)
     tag = catalog.etag_of(row, services.db.serve)
     response.headers["etag"] = tag
-    return not_modified(request, tag) or catalog.show_row(row, services.db.serve)
+    return not_modified(known, tag) or catalog.show_row(row, services.db.serve)
 
 
 @router.post("/{id}/promote", response_model=Artifact, responses=errors(404))
@@ -106,9 +101,9 @@ def remove_artifact(
 
 
 @router.head("/{id}/files/{name:path}", include_in_schema=False)
-@router.get("/{id}/files/{name:path}", responses=DOWNLOAD | errors(404, 416), openapi_extra=header_parameters(*RANGES))
+@router.get("/{id}/files/{name:path}", responses=DOWNLOAD | errors(404, 416))
 def download_artifact_file(
-    id: ArtifactId, name: FileName, request: Request, services: ServicesDep, caller: CallerDep
+    id: ArtifactId, name: FileName, request: Request, wanted: RangesDep, services: ServicesDep, caller: CallerDep
 ) -> Response:
     """Download one file of an artifact.
 
@@ -117,7 +112,7 @@ def download_artifact_file(
     with services.db.reading() as session:
         row = catalog.find_artifact(session, caller.namespace, id)
     file = catalog.file_of(row, name)
-    if request.method == "GET" and "range" not in request.headers:
+    if request.method == "GET" and wanted.range is None:
         services.usage.count(caller.namespace, row.id)
 
     def chunks(start: int, length: int, chunk: ChunkSize) -> Iterator[bytes]:
@@ -125,4 +120,4 @@ def download_artifact_file(
 
     base_name = quote(file.name.rpartition("/")[2])
     headers = {"content-disposition": f"attachment; filename*=UTF-8''{base_name}"}
-    return bytes_response(request, file.sha256, file.size, chunks, headers, services.downloads)
+    return bytes_response(request, wanted, file.sha256, file.size, chunks, headers, services.downloads)

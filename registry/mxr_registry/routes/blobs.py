@@ -13,7 +13,7 @@ from functools import partial
 from typing import Annotated, Literal
 
 import xxhash
-from fastapi import Query, Request, Response
+from fastapi import Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 from starlette.requests import ClientDisconnect
@@ -25,19 +25,10 @@ from mxr.protocol.artifacts import FOLLOWS_HEADER, MAX_FOLLOWED, Missing, Missin
 from mxr.util.hashing import Hasher
 from mxr_registry.access.scopes import Caller
 from mxr_registry.artifacts import blobs
-from mxr_registry.openapi import (
-    BODY_OF_BYTES,
-    CREATED,
-    DOWNLOAD,
-    LOCATION,
-    RANGES,
-    Responses,
-    errors,
-    header_parameters,
-)
+from mxr_registry.openapi import BODY_OF_BYTES, CREATED, DOWNLOAD, LOCATION, Responses, errors
 from mxr_registry.server.bodies import Large
 from mxr_registry.server.fair_places import Requester, UploadSlots
-from mxr_registry.server.ranges import bytes_response
+from mxr_registry.server.ranges import RangesDep, bytes_response
 from mxr_registry.server.scoped import fixed_path
 from mxr_registry.storage.s3_settings import is_loopback
 from mxr_registry.storage.store import ChunkSize, Upload
@@ -61,14 +52,7 @@ def find_missing_blobs(message: Large[MissingRequest], services: ServicesDep, ca
     return Missing(tuple(found), services.settings.grace)
 
 
-@router.put(
-    "/{sha256}",
-    responses=CREATED,
-    openapi_extra={
-        "requestBody": BODY_OF_BYTES,
-        **header_parameters(MXR_Follows="What is before the blob in its file: sha256s."),
-    },
-)
+@router.put("/{sha256}", responses=CREATED, openapi_extra=BODY_OF_BYTES)
 async def upload_blob(
     sha256: BlobSha256,
     request: Request,
@@ -76,26 +60,26 @@ async def upload_blob(
     services: ServicesDep,
     caller: CallerDep,
     client: RequesterDep,
+    follows: Annotated[
+        str | None, Header(alias=FOLLOWS_HEADER, description="What is before the blob in its file: sha256s.")
+    ] = None,
 ) -> Blob:
     """Upload a blob.
 
     The body is the raw bytes, hashed while they arrive. The same bytes may come twice. The answer is 201 then, too: it
     does not tell what other namespaces have.
     """
-    blob = await receive(request, services, caller, client, check_sha256(sha256))
+    blob = await receive(request, services, caller, client, check_sha256(sha256), _followed(follows))
     created(response, f"/v1/blobs/{sha256}")
     return blob
 
 
 @router.head("/{sha256}", include_in_schema=False)
-@router.get(
-    "/{sha256}",
-    responses=DOWNLOAD | REDIRECT | errors(404, 416),
-    openapi_extra=header_parameters(*RANGES),
-)
+@router.get("/{sha256}", responses=DOWNLOAD | REDIRECT | errors(404, 416))
 def download_blob(
     sha256: BlobSha256,
     request: Request,
+    wanted: RangesDep,
     services: ServicesDep,
     caller: CallerDep,
     direct: Annotated[Literal["yes", "no"], Query(description="`no`: the registry sends the bytes itself.")] = "yes",
@@ -118,7 +102,7 @@ def download_blob(
         return iter(reader)
 
     headers = {"cache-control": "private, max-age=31536000, immutable"}
-    return bytes_response(request, sha256, size, chunks, headers, services.downloads)
+    return bytes_response(request, wanted, sha256, size, chunks, headers, services.downloads)
 
 
 def _purposes(caller: Caller) -> set[str] | None:
@@ -138,15 +122,16 @@ FLUSH_SECONDS = 5.0
 """Seconds after which a chunk is written however small it is: an S3 server closes a connection that is silent."""
 
 
-async def receive(request: Request, services: Services, caller: Caller, client: Requester, sha256: str) -> Blob:
-    """Store the request body as the blob `sha256` and return it.
+async def receive(
+    request: Request, services: Services, caller: Caller, client: Requester, sha256: str, follows: list[str]
+) -> Blob:
+    """Store the request body as the blob `sha256` and return it. `follows`: the sha256s before it in its file.
 
     No transaction is open while bytes arrive. Raises `DamagedError` if the bytes have another sha256, `UsageError` for
     an empty body or one without its size, `TooLargeError`, `DiskFullError`, and `InterruptionError` if the client
     disconnects, or takes longer than an upload of this size may.
     """
     announced = _content_length(request, services.settings.limits.blob)
-    follows = _follows(request)
     upload: Upload | None = None
     threads = services.upload_threads
     quick = xxhash.xxh3_128()
@@ -198,9 +183,8 @@ async def _chunks(request: Request, slots: UploadSlots) -> AsyncIterator[bytearr
         yield buffer
 
 
-def _follows(request: Request) -> list[str]:
+def _followed(text: str | None) -> list[str]:
     """What is before the blob in its file; empty if the client does not say it."""
-    text = request.headers.get(FOLLOWS_HEADER)
     names = text.split(",") if text else []
     if len(names) > MAX_FOLLOWED:
         raise UsageError(f"{FOLLOWS_HEADER} has more than {MAX_FOLLOWED} entries.", hint="Omit the header.")

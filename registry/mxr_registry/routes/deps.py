@@ -1,4 +1,4 @@
-"""Dependencies of the routes (services, caller, notifier), and the replies that they share.
+"""Dependencies of the routes (services, caller), and the replies that they share.
 
 The dependencies are `async` although they do not block: FastAPI runs each plain function in a thread.
 """
@@ -13,15 +13,18 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from mxr.protocol.access import WORK
+from mxr_registry.access.authentication import Authenticator
 from mxr_registry.access.scopes import Caller
 from mxr_registry.artifacts.models import DescribeModel
 from mxr_registry.artifacts.publication import Inspect
 from mxr_registry.artifacts.usage import UsageCounter
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.config.settings import RegistrySettings
+from mxr_registry.database.identity import RegistryIdentity
 from mxr_registry.database.paging import PageFilters
 from mxr_registry.database.session import Database
 from mxr_registry.jobs.notifications import JobNotifier
+from mxr_registry.metrics import Counters
 from mxr_registry.server.download_buffers import DownloadBuffers
 from mxr_registry.server.fair_places import CheckingPool, FairPlaces, Requester, UploadSlots
 from mxr_registry.server.scoped import (
@@ -46,6 +49,11 @@ class Services:
     """What the routes work with. `create_app` makes it once."""
 
     settings: RegistrySettings
+    rules: JobRules
+    authenticator: Authenticator
+    counters: Counters
+    identity: RegistryIdentity
+    notifier: JobNotifier
     db: Database
     store: Store
     inspect: Inspect
@@ -69,18 +77,6 @@ async def _services(request: Request) -> Services:
     return found
 
 
-async def _job_rules(request: Request) -> JobRules:
-    rules = request.app.state.rules
-    assert isinstance(rules, JobRules)
-    return rules
-
-
-async def _notifier(request: Request) -> JobNotifier:
-    notifier = request.app.state.notifier
-    assert isinstance(notifier, JobNotifier)
-    return notifier
-
-
 async def requester_of(request: Request) -> Requester:
     """Return who sends a request that a `ScopedRoute` has admitted."""
     caller = await caller_of(request)
@@ -90,8 +86,6 @@ async def requester_of(request: Request) -> Requester:
 ServicesDep = Annotated[Services, Depends(_services)]
 CallerDep = Annotated[Caller, Depends(caller_of)]
 RequesterDep = Annotated[Requester, Depends(requester_of)]
-JobRulesDep = Annotated[JobRules, Depends(_job_rules)]
-NotifierDep = Annotated[JobNotifier, Depends(_notifier)]
 PageQuery = Annotated[PageFilters, Query()]
 
 HEX_PREFIX = "^[0-9a-f]{8,64}$"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import Request, Response
+from fastapi import Response
 
 from mxr.errors import TemporaryError, UsageError
 from mxr.util.doc import Doc
 from mxr_registry import metrics
 from mxr_registry.openapi import text_reply
 
-from .deps import JobRulesDep, Services, ServicesDep, scoped_router
+from .deps import Services, ServicesDep, scoped_router
 
 router = scoped_router(tags=["health"])
 
@@ -52,11 +52,11 @@ def _check(services: Services) -> None:
 
 
 @router.get("/metrics", responses=text_reply("Metrics in the text format of Prometheus."))
-def get_metrics(request: Request, services: ServicesDep, rules: JobRulesDep) -> Response:
+def get_metrics(services: ServicesDep) -> Response:
     """Metrics for Prometheus.
 
     Jobs, queue, workers, compile seconds by arch, and resolve hits and misses.
     """
     with services.db.reading() as session:
-        text = metrics.text(session, rules, request.app.state.counters)
+        text = metrics.text(session, services.rules, services.counters)
     return Response(text.encode(), media_type="text/plain; version=0.0.4")

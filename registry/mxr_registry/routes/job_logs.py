@@ -10,21 +10,19 @@ import re
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import Query, Request
+from fastapi import Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from mxr.errors import NotAllowedError
 from mxr.util.codec import HUGE, canonical, time_text
-from mxr_registry.config.job_rules import JobRules
 from mxr_registry.jobs import logs, tracking, transitions
-from mxr_registry.jobs.notifications import JobNotifier
 from mxr_registry.json_text import to_json
-from mxr_registry.openapi import errors, header_parameters, text_reply
+from mxr_registry.openapi import errors, text_reply
 from mxr_registry.server.fair_places import Requester
 from mxr_registry.server.scoped import admit_again
 
-from .deps import CallerDep, JobId, JobRulesDep, NotifierDep, RequesterDep, Services, ServicesDep, scoped_router
+from .deps import CallerDep, JobId, RequesterDep, Services, ServicesDep, scoped_router
 from .jobs import show
 
 router = scoped_router(prefix="/v1/jobs", tags=["jobs"])
@@ -78,20 +76,17 @@ def _read_page(services: Services, seq: int, offset: int, end: int) -> list[logs
         return logs.read_log(session, seq, offset, end)
 
 
-@router.get(
-    "/{id}/events",
-    responses=text_reply("The events.", "text/event-stream") | errors(404),
-    openapi_extra=header_parameters(Last_Event_ID="The id of the last event that came: continue after it."),
-)
+@router.get("/{id}/events", responses=text_reply("The events.", "text/event-stream") | errors(404))
 async def follow_job(
     id: JobId,
     request: Request,
     services: ServicesDep,
     caller: CallerDep,
     client: RequesterDep,
-    rules: JobRulesDep,
-    notifier: NotifierDep,
     offset: Annotated[int, Query(description="As of the log; -1: new text only.", ge=-1, le=HUGE)] = 0,
+    last_event_id: Annotated[
+        str | None, Header(alias="Last-Event-ID", description="The id of the last event that came: continue after it.")
+    ] = None,
 ) -> StreamingResponse:
     """Follow a job by server-sent events until it is closed.
 
@@ -99,27 +94,25 @@ async def follow_job(
     `Last-Event-ID` to resume an interrupted stream. `offset` is the log offset to start from; -1 sends only new log
     text.
     """
-    job = await run_in_threadpool(show, services, rules, caller.namespace, id, caller.owner)
+    job = await run_in_threadpool(show, services, caller.namespace, id, caller.owner)
     # The number of the last event that the client has, and its offset in the log.
     cursor = (0, job.log_size if offset == -1 else offset)
-    last = re.fullmatch(r"([0-9]{1,16})-([0-9]{1,16})", request.headers.get("last-event-id", ""), re.ASCII)
+    last = re.fullmatch(r"([0-9]{1,16})-([0-9]{1,16})", last_event_id or "", re.ASCII)
     if last:
         cursor = (int(last[1]), int(last[2]))
-    stream = _stream(request, services, rules, notifier, client, job, cursor)
+    stream = _stream(request, services, client, job, cursor)
     return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
 
 
 async def _stream(
     request: Request,
     services: Services,
-    rules: JobRules,
-    notifier: JobNotifier,
     client: Requester,
     job: tracking.JobDocument,
     cursor: tuple[int, int],
 ) -> AsyncIterator[str]:
     version = 0
-    async with notifier.subscribe([job.id], request.receive) as subscription:
+    async with services.notifier.subscribe([job.id], request.receive) as subscription:
         while not subscription.disconnected:
             async with services.log_places.place(client):
                 try:
@@ -127,7 +120,7 @@ async def _stream(
                 except NotAllowedError:
                     # The status of the reply is sent: the stream ends, and the next request hears why.
                     return
-                text, cursor, job, more = await run_in_threadpool(_batch, services, rules, job.seq, cursor)
+                text, cursor, job, more = await run_in_threadpool(_batch, services, job.seq, cursor)
                 if job.version > version:
                     version = job.version
                     text += _event("job", to_json(job.job).decode(), cursor)
@@ -144,13 +137,13 @@ async def _stream(
 
 
 def _batch(
-    services: Services, rules: JobRules, seq: int, cursor: tuple[int, int]
+    services: Services, seq: int, cursor: tuple[int, int]
 ) -> tuple[str, tuple[int, int], tracking.JobDocument, bool]:
     """Return events and one page of log after the cursor, the new cursor, the job, and whether more log follows."""
     event, offset = cursor
     parts = []
     with services.db.reading() as session:
-        job = tracking.at(session, rules, seq)
+        job = tracking.at(session, services.rules, seq)
         for row in transitions.events(session, seq, event):
             event = row.seq
             document = {"at": time_text(row.at), "state": row.state, "worker": row.worker, "note": row.note}

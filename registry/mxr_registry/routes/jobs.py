@@ -32,14 +32,12 @@ from mxr.protocol.jobs import (
     Jobs,
 )
 from mxr.util.codec import HUGE
-from mxr_registry.config.job_rules import JobRules
 from mxr_registry.jobs import finishing, lease_endings, leases, submission, tracking, transitions
-from mxr_registry.jobs.notifications import JobNotifier
 from mxr_registry.openapi import LOCATION, Responses, errors
 from mxr_registry.server.bodies import Large
 from mxr_registry.server.scoped import admit_again, fixed_path
 
-from .deps import CallerDep, JobId, JobRulesDep, NotifierDep, RequesterDep, Services, ServicesDep, scoped_router
+from .deps import CallerDep, JobId, RequesterDep, Services, ServicesDep, scoped_router
 
 router = scoped_router(prefix="/v1/jobs", tags=["jobs"])
 fixed_path(router, "/claim", "GET")
@@ -62,15 +60,13 @@ def request_compile(
     response: Response,
     services: ServicesDep,
     caller: CallerDep,
-    rules: JobRulesDep,
-    notifier: NotifierDep,
 ) -> Json:
     """Request a compile.
 
     Return 202 and the job to wait for, open or new; 200 and a job that is `done` if a matching artifact exists.
     """
-    job = submission.submit(services.db, services.store, rules, caller, message)
-    notifier.notify()
+    job = submission.submit(services.db, services.store, services.rules, caller, message)
+    services.notifier.notify()
     if job["state"] in job_protocol.OPEN:
         response.status_code = HTTPStatus.ACCEPTED
         response.headers["location"] = f"/v1/jobs/{job['id']}"
@@ -93,8 +89,6 @@ async def claim_job(
     request: Request,
     services: ServicesDep,
     caller: CallerDep,
-    rules: JobRulesDep,
-    notifier: NotifierDep,
 ) -> Json:
     """Claim a job for a worker.
 
@@ -103,9 +97,9 @@ async def claim_job(
     run = services.lease_threads.run
     claims = await run(leases.claim_filter, services.db, caller.namespace, message)
     deadline = asyncio.get_running_loop().time() + message.wait
-    async with notifier.subscribe(claims.topics(), request.receive) as subscription:
+    async with services.notifier.subscribe(claims.topics(), request.receive) as subscription:
         subscription.worker = (claims.namespace, claims.worker)
-        try_claim = partial(leases.claim, services.db, rules, claims, waiting=message.wait > 0)
+        try_claim = partial(leases.claim, services.db, services.rules, claims, waiting=message.wait > 0)
         lease = await run(try_claim)
         while not subscription.disconnected and not lease:
             left = deadline - asyncio.get_running_loop().time()
@@ -115,7 +109,7 @@ async def claim_job(
             await admit_again(request)
             if not subscription.disconnected:
                 lease = await run(try_claim)
-    notifier.notify()
+    services.notifier.notify()
     return {"lease": lease}
 
 
@@ -125,8 +119,6 @@ async def get_job(
     request: Request,
     services: ServicesDep,
     caller: CallerDep,
-    rules: JobRulesDep,
-    notifier: NotifierDep,
     wait: Annotated[
         float, Query(description="Seconds to wait for a change.", ge=0, le=MAX_WAIT, allow_inf_nan=False)
     ] = 0,
@@ -139,17 +131,17 @@ async def get_job(
     `id` may be a unique prefix of 8 or more digits. This holds for every route with a job id. With `wait` (seconds, at
     most 60) the reply waits until the job's version exceeds `version` (default: the current one) or the job is closed.
     """
-    sequence = notifier.sequence()
+    sequence = services.notifier.sequence()
     # A worker may look at any job whose id it has; whoever asks sees its own.
     viewer = None if caller.may((WORK,)) else caller.owner
-    job = await run_in_threadpool(show, services, rules, caller.namespace, id, viewer)
+    job = await run_in_threadpool(show, services, caller.namespace, id, viewer)
     known = job.version if version is None else version
     if not wait or job.closed or job.version > known:
         return job.job
-    async with notifier.subscribe([job.id], request.receive) as subscription:
-        if sequence is None or notifier.sequence() != sequence:
+    async with services.notifier.subscribe([job.id], request.receive) as subscription:
+        if sequence is None or services.notifier.sequence() != sequence:
             # A change between the read above and the subscription sent no event to it.
-            job = await run_in_threadpool(show, services, rules, caller.namespace, job.id, viewer)
+            job = await run_in_threadpool(show, services, caller.namespace, job.id, viewer)
         deadline = asyncio.get_running_loop().time() + wait
         while job.version <= known and not job.closed:
             if not await subscription.wait(deadline - asyncio.get_running_loop().time()):
@@ -158,26 +150,26 @@ async def get_job(
             job = subscription.document or job
     if job.state == job_protocol.QUEUED and job.version <= known and not subscription.disconnected:
         # The queue position and the available workers change without a new version of the job.
-        job = await run_in_threadpool(show, services, rules, caller.namespace, job.id, viewer)
+        job = await run_in_threadpool(show, services, caller.namespace, job.id, viewer)
     return job.job
 
 
-def show(services: Services, rules: JobRules, namespace: str, id: str, viewer: str | None) -> tracking.JobDocument:
+def show(services: Services, namespace: str, id: str, viewer: str | None) -> tracking.JobDocument:
     """Return the document of one job, as the viewer sees it. Raises `NotFoundError`, `UsageError`."""
     with services.db.reading() as session:
-        return tracking.show_job(session, rules, namespace, id, viewer)
+        return tracking.show_job(session, services.rules, namespace, id, viewer)
 
 
 @router.post("/{id}/cancel", response_model=Job, responses=errors(404))
-def cancel_job(id: JobId, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep) -> Json:
+def cancel_job(id: JobId, services: ServicesDep, caller: CallerDep) -> Json:
     """Cancel a job.
 
     A queued job is cancelled at once. The worker of a running job is told in the reply to its next heartbeat. A job for
     which others asked as well goes on for them, unless an administrator cancels it.
     """
     with transitions.job_transaction(services.db) as session:
-        job = tracking.cancel(session, rules, caller.namespace, id, caller.owner)
-    notifier.notify()
+        job = tracking.cancel(session, services.rules, caller.namespace, id, caller.owner)
+    services.notifier.notify()
     return job.job
 
 
@@ -187,15 +179,13 @@ async def renew_lease(
     message: Large[Heartbeat],
     services: ServicesDep,
     caller: CallerDep,
-    rules: JobRulesDep,
-    notifier: NotifierDep,
 ) -> HeartbeatReply:
     """Renew the lease of a job.
 
     Return the remaining seconds of the lease, and whether the job was cancelled.
     """
-    renew = partial(leases.heartbeat, services.db, rules, caller.namespace, id, message)
-    return await _changed_lease(services, notifier, renew)
+    renew = partial(leases.heartbeat, services.db, services.rules, caller.namespace, id, message)
+    return await _changed_lease(services, renew)
 
 
 @router.post("/{id}/finish", response_model=Job, responses=errors(404, 409, 429))
@@ -205,18 +195,16 @@ async def finish_job(
     services: ServicesDep,
     caller: CallerDep,
     client: RequesterDep,
-    rules: JobRulesDep,
-    notifier: NotifierDep,
 ) -> Json:
     """Finish a job.
 
     Publish the artifact and close the job in one transaction.
     """
-    known = (services.db, services.store, services.inspect, rules, caller.namespace, caller.principal)
+    known = (services.db, services.store, services.inspect, services.rules, caller.namespace, caller.principal)
     try:
         return await services.checking.run(client, finishing.finish, *known, id, message)
     finally:
-        notifier.notify()
+        services.notifier.notify()
 
 
 @router.post("/{id}/fail", response_model=Job, responses=errors(404, 409))
@@ -225,15 +213,13 @@ async def fail_job(
     message: Large[FailJob],
     services: ServicesDep,
     caller: CallerDep,
-    rules: JobRulesDep,
-    notifier: NotifierDep,
 ) -> Json:
     """Report that a job failed.
 
     Close the job, or queues it again for a later retry.
     """
-    end = partial(lease_endings.fail, services.db, rules, caller.namespace, id, message)
-    return await _changed_lease(services, notifier, end)
+    end = partial(lease_endings.fail, services.db, services.rules, caller.namespace, id, message)
+    return await _changed_lease(services, end)
 
 
 @router.post("/{id}/handback", response_model=Job, responses=errors(404, 409))
@@ -242,19 +228,17 @@ async def hand_back_job(
     message: HandBackJob,
     services: ServicesDep,
     caller: CallerDep,
-    rules: JobRulesDep,
-    notifier: NotifierDep,
 ) -> Json:
     """Hand a job back.
 
     Queue the job again. The attempt does not count.
     """
-    end = partial(lease_endings.hand_back, services.db, rules, caller.namespace, id, message.fence)
-    return await _changed_lease(services, notifier, end)
+    end = partial(lease_endings.hand_back, services.db, services.rules, caller.namespace, id, message.fence)
+    return await _changed_lease(services, end)
 
 
-async def _changed_lease(services: Services, notifier: JobNotifier, change: Callable[[], T]) -> T:
+async def _changed_lease(services: Services, change: Callable[[], T]) -> T:
     """Change a lease in a thread for workers, and return the result."""
     result = await services.lease_threads.run(change)
-    notifier.notify()
+    services.notifier.notify()
     return result

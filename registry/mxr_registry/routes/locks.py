@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import Request, Response
+from fastapi import Response
 
 from mxr.errors import Json
 from mxr.protocol.access import PROMOTE
@@ -11,9 +11,9 @@ from mxr.util.codec import canonical, encode
 from mxr.util.hashing import sha256_hex
 from mxr_registry.access.scopes import Caller
 from mxr_registry.artifacts import locks
-from mxr_registry.openapi import IF_NONE_MATCH, STORED, TAGGED, errors, header_parameters
+from mxr_registry.openapi import STORED, TAGGED, errors
 from mxr_registry.server.bodies import Large
-from mxr_registry.server.ranges import not_modified
+from mxr_registry.server.ranges import IfNoneMatch, not_modified
 
 from .deps import CallerDep, LockName, PageQuery, ServicesDep, created, scoped_router
 
@@ -30,9 +30,9 @@ def list_locks(services: ServicesDep, caller: CallerDep, page: PageQuery) -> Jso
         return locks.list_locks(session, caller.namespace, page.after, page.limit)
 
 
-@router.get("/{name}", responses=TAGGED | errors(404), openapi_extra=header_parameters(IF_NONE_MATCH))
+@router.get("/{name}", responses=TAGGED | errors(404))
 def get_lock(
-    name: LockName, request: Request, response: Response, services: ServicesDep, caller: CallerDep
+    name: LockName, response: Response, services: ServicesDep, caller: CallerDep, known: IfNoneMatch = None
 ) -> RegisteredLock | Response:
     """Show one registered lock.
 
@@ -42,7 +42,7 @@ def get_lock(
         lock = locks.show_lock(session, caller.namespace, name)
     tag = f'"{sha256_hex(canonical(encode(lock)).encode())[:32]}"'
     response.headers["etag"] = tag
-    return not_modified(request, tag) or lock
+    return not_modified(known, tag) or lock
 
 
 @router.put("/{name}", responses=STORED | errors(404, 409))

@@ -18,7 +18,7 @@ from mxr_registry.server.bodies import Large
 from mxr_registry.server.memory_budget import RESERVATION
 from mxr_registry.server.scoped import admit_again, fixed_path
 
-from .deps import CallerDep, JobRulesDep, NotifierDep, RequesterDep, Services, ServicesDep, scoped_router
+from .deps import CallerDep, RequesterDep, Services, ServicesDep, scoped_router
 
 router = scoped_router(prefix="/v1", tags=["pipelines"])
 fixed_path(router, "/jobs/watch", "GET")
@@ -32,9 +32,7 @@ TOPIC = 512
 
 
 @router.post("/survey", response_model=SurveyReply, responses=errors(429))
-async def survey(
-    message: Large[Survey], services: ServicesDep, caller: CallerDep, client: RequesterDep, rules: JobRulesDep
-) -> Json:
+async def survey(message: Large[Survey], services: ServicesDep, caller: CallerDep, client: RequesterDep) -> Json:
     """Survey the status of many requests.
 
     For each request: the artifact, the open job, whether a worker can compile it, and an estimated duration. Read-only:
@@ -43,7 +41,7 @@ async def survey(
 
     def read() -> Json:
         with services.db.reading() as session:
-            found = surveys.survey(session, rules, caller.namespace, message, caller.owner)
+            found = surveys.survey(session, services.rules, caller.namespace, message, caller.owner)
         # In the thread: there can be a thousand.
         return message_document(found)
 
@@ -51,9 +49,7 @@ async def survey(
 
 
 @router.post("/jobs/watch", response_model=ChangedJobs)
-async def watch_jobs(
-    message: Large[WatchJobs], request: Request, services: ServicesDep, caller: CallerDep, notifier: NotifierDep
-) -> Json:
+async def watch_jobs(message: Large[WatchJobs], request: Request, services: ServicesDep, caller: CallerDep) -> Json:
     """Watch many jobs.
 
     The jobs whose version exceeds the given one. `wait` (seconds, at most 60) waits until there is such a job. Without
@@ -62,12 +58,12 @@ async def watch_jobs(
     if len(message.jobs) > FREE_TOPICS:
         request.scope[RESERVATION].grow(len(message.jobs) * TOPIC)
     read_jobs = partial(_changed, services, caller)
-    result = await notifier.read_for_watch(partial(read_jobs, message.jobs))
+    result = await services.notifier.read_for_watch(partial(read_jobs, message.jobs))
     if result.has_changes or not message.wait or not result.open:
         return result.reply
     deadline = asyncio.get_running_loop().time() + message.wait
-    async with notifier.subscribe(message.jobs, request.receive) as subscription:
-        result = await notifier.read_for_watch(partial(read_jobs, message.jobs))
+    async with services.notifier.subscribe(message.jobs, request.receive) as subscription:
+        result = await services.notifier.read_for_watch(partial(read_jobs, message.jobs))
         still_open = set(result.open)
         while not result.has_changes and still_open:
             if not await subscription.wait(deadline - asyncio.get_running_loop().time()):
@@ -75,7 +71,7 @@ async def watch_jobs(
             await admit_again(request)
             # Only what changed is read: many clients watch hundreds of jobs, one of which changes.
             some = {id: message.jobs[id] for id in subscription.take_topics()}
-            result = await notifier.read_for_watch(partial(read_jobs, some))
+            result = await services.notifier.read_for_watch(partial(read_jobs, some))
             still_open = still_open.difference(some) | result.open
     return result.reply
 

@@ -18,7 +18,7 @@ from mxr_registry.jobs.live_capabilities import LiveCapabilities
 from mxr_registry.openapi import errors
 from mxr_registry.server.bodies import Repeated
 
-from .deps import CallerDep, DirectRoute, JobRulesDep, PageQuery, ServicesDep, scoped_router
+from .deps import CallerDep, DirectRoute, PageQuery, ServicesDep, scoped_router
 
 router = scoped_router(tags=["resolve"])
 direct_router = APIRouter(tags=["resolve"], route_class=DirectRoute)
@@ -39,9 +39,7 @@ async def resolve(message: Repeated[Request], services: ServicesDep, caller: Cal
 
 
 @router.post("/v1/candidates", response_model=Candidates, responses=errors(404))
-def find_candidates(
-    message: Repeated[PartialRequest], services: ServicesDep, caller: CallerDep, rules: JobRulesDep
-) -> Json:
+def find_candidates(message: Repeated[PartialRequest], services: ServicesDep, caller: CallerDep) -> Json:
     """List the ways to complete a partial request.
 
     At most 50 of them, the newest toolchain first; or 404 with the nearest artifacts and what could compile it.
@@ -52,7 +50,7 @@ def find_candidates(
     with services.db.reading() as session:
         toolchains: list[Mapping[str, str]] = []
         with suppress(TooLargeError):  # Too many workers to compare: the miss is explained without them.
-            toolchains = LiveCapabilities(session, rules, caller.namespace).toolchains_for(message)
+            toolchains = LiveCapabilities(session, services.rules, caller.namespace).toolchains_for(message)
         error = candidates.no_candidates_error(session, caller.namespace, message, toolchains)
     candidates.record_miss(services.db, caller.namespace, message, error)
     raise error

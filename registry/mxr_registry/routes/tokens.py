@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Path, Request, Response
+from fastapi import Path, Response
 
 from mxr.errors import Json
 from mxr.protocol import access
 from mxr.protocol.access import CreateToken, NewToken, Principal, Token, Tokens
 from mxr.util.codec import Timestamp
 from mxr_registry.access import tokens
-from mxr_registry.access.authentication import Authenticator
 from mxr_registry.openapi import CREATED, errors
 
 from .deps import CallerDep, PageQuery, ServicesDep, created, scoped_router
@@ -60,13 +59,11 @@ def create_token(message: CreateToken, response: Response, services: ServicesDep
 
 
 @router.delete("/tokens/{id}", responses=errors(404))
-def revoke_token(id: TokenId, request: Request, services: ServicesDep) -> Token:
+def revoke_token(id: TokenId, services: ServicesDep) -> Token:
     """Revoke a token.
 
     It is refused from now on by this registry, and within 2 seconds by the others on the same database.
     """
-    authenticator = request.app.state.authenticator
-    assert isinstance(authenticator, Authenticator)
     found = tokens.revoke(services.db, services.store, id)
-    authenticator.revoke(found.id, found.revoked_at or 0.0)
+    services.authenticator.revoke(found.id, found.revoked_at or 0.0)
     return found

@@ -9,61 +9,59 @@ from mxr.protocol.jobs import Pools, RegisterWorker, WorkerInfo, Workers
 from mxr_registry.jobs import workers
 from mxr_registry.openapi import STORED, errors
 
-from .deps import CallerDep, JobRulesDep, PageQuery, ServicesDep, WorkerId, created, scoped_router
+from .deps import CallerDep, PageQuery, ServicesDep, WorkerId, created, scoped_router
 
 router = scoped_router(prefix="/v1", tags=["workers"])
 
 
 @router.post("/workers", response_model=WorkerInfo, responses=STORED)
-def register_worker(
-    message: RegisterWorker, response: Response, services: ServicesDep, caller: CallerDep, rules: JobRulesDep
-) -> Json:
+def register_worker(message: RegisterWorker, response: Response, services: ServicesDep, caller: CallerDep) -> Json:
     """Register a worker.
 
     A worker that registers again under the same name keeps its id. Claims and heartbeats keep a worker alive.
     """
     with services.db.writing() as session:
-        known = (session, rules, caller.namespace, caller.principal)
+        known = (session, services.rules, caller.namespace, caller.principal)
         worker, new = workers.register_worker(*known, message)
     created(response, f"/v1/workers/{worker['id']}", new=new)
     return worker
 
 
 @router.get("/workers/{id}", response_model=WorkerInfo, responses=errors(404))
-def get_worker(id: WorkerId, services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Json:
+def get_worker(id: WorkerId, services: ServicesDep, caller: CallerDep) -> Json:
     """Show one worker.
 
     The worker with its state, and what it can compile. One that signed off is shown for 7 days.
     """
     with services.db.reading() as session:
-        return workers.show_worker(session, rules, caller.namespace, id)
+        return workers.show_worker(session, services.rules, caller.namespace, id)
 
 
 @router.delete("/workers/{id}", response_model=WorkerInfo, responses=errors(404))
-def sign_off_worker(id: WorkerId, services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Json:
+def sign_off_worker(id: WorkerId, services: ServicesDep, caller: CallerDep) -> Json:
     """Sign off a worker.
 
     The worker is no longer live and gets no jobs until it registers again. A lease that it holds stays valid.
     """
     with services.db.writing() as session:
-        return workers.leave(session, rules, caller.namespace, id)
+        return workers.leave(session, services.rules, caller.namespace, id)
 
 
 @router.get("/workers", response_model=Workers)
-def list_workers(services: ServicesDep, caller: CallerDep, rules: JobRulesDep, page: PageQuery) -> Json:
+def list_workers(services: ServicesDep, caller: CallerDep, page: PageQuery) -> Json:
     """List workers by name.
 
     Each worker with its state (idle, busy or lost), and what it can compile.
     """
     with services.db.reading() as session:
-        return workers.list_workers(session, rules, caller.namespace, page.after, page.limit)
+        return workers.list_workers(session, services.rules, caller.namespace, page.after, page.limit)
 
 
 @router.get("/pools")
-def list_pools(services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Pools:
+def list_pools(services: ServicesDep, caller: CallerDep) -> Pools:
     """List the declared pools of workers.
 
     Each pool with what it can compile, and its number of queued and running jobs. They are all on one page.
     """
     with services.db.reading() as session:
-        return workers.list_pools(session, rules, caller.namespace)
+        return workers.list_pools(session, services.rules, caller.namespace)

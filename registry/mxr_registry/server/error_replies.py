@@ -39,7 +39,7 @@ def reply_to_mxr_error(request: Request, problem: Exception) -> Response:
     # Not where a client left: any number of clients may do so.
     if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(problem, InterruptionError):
         log.warning("%s %s: %s", request.method, request.url.path, problem.message)
-    request.app.state.counters.count_error(request.url.path, problem)
+    request.app.state.services.counters.count_error(request.url.path, problem)
     return error_reply(problem, problem.status)
 
 
@@ -79,6 +79,6 @@ def reply_to_bug(request: Request, problem: Exception) -> Response:
         hint=f"Report it with the lines of the registry's log that name request {id}.",
     )
     # The server makes this reply outside of the middleware.
-    uuid = request.app.state.identity.known
+    uuid = request.app.state.services.identity.known
     headers = {request_id.HEADER.decode(): id} | ({REGISTRY_HEADER: uuid} if uuid else {})
     return error_reply(error, error.status, headers)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Annotated
 
-from fastapi import Request, Response
+from fastapi import Header, Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
 from starlette.types import Receive, Scope, Send
 
 from mxr.errors import UsageError
@@ -19,6 +21,22 @@ from mxr_registry.storage.store import ChunkSize
 
 from .download_buffers import MIN_CHUNK, DownloadBuffers
 from .error_replies import error_reply
+
+IF_NONE_MATCH = "An entity tag: 304 says that it is still the one of the object."
+
+
+class RangeHeaders(BaseModel, frozen=True):
+    """The headers of a request for bytes."""
+
+    if_none_match: str | None = Field(None, alias="If-None-Match", description=IF_NONE_MATCH)
+    range: str | None = Field(None, alias="Range", description="One range of bytes, such as `bytes=0-1048575`.")
+    if_range: str | None = Field(
+        None, alias="If-Range", description="An entity tag: the range counts only if it is the one of the file."
+    )
+
+
+IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match", description=IF_NONE_MATCH)]
+RangesDep = Annotated[RangeHeaders, Header()]
 
 _GAP = r"[ \t]{0,8}"
 RANGE = re.compile(rf"bytes{_GAP}={_GAP}([0-9]{{0,18}}){_GAP}-{_GAP}([0-9]{{0,18}})", re.ASCII | re.IGNORECASE)
@@ -125,16 +143,22 @@ def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
 
 
 def bytes_response(
-    request: Request, sha256: str, size: int, chunks: Chunks, extra: Mapping[str, str], buffers: DownloadBuffers
+    request: Request,
+    wanted: RangeHeaders,
+    sha256: str,
+    size: int,
+    chunks: Chunks,
+    extra: Mapping[str, str],
+    buffers: DownloadBuffers,
 ) -> Response:
     """Return the response to GET or HEAD for immutable bytes with this sha256 and size."""
     tag = f'"{sha256}"'
     headers = {"etag": tag, "accept-ranges": "bytes", **extra}
-    if _matches(request.headers.get("if-none-match"), tag):
+    if _matches(wanted.if_none_match, tag):
         return Response(status_code=304, headers=headers)
-    use_range = request.headers.get("if-range", tag).strip() == tag
+    use_range = wanted.if_range is None or wanted.if_range.strip() == tag
     try:
-        part = parse_range(request.headers.get("range"), size) if use_range and request.method == "GET" else None
+        part = parse_range(wanted.range, size) if use_range and request.method == "GET" else None
     except Unsatisfiable:
         problem = UsageError(
             f"The range starts beyond the end: there are {size} bytes.", hint="Request a range within them."
@@ -150,17 +174,9 @@ def bytes_response(
     return FileResponse(partial(chunks, start, length), status, headers, buffers)
 
 
-def not_modified(request: Request, tag: str) -> Response | None:
-    """Return the response 304 if the request has this entity tag in If-None-Match, else None."""
-    if _matches(request.headers.get("if-none-match"), tag):
-        return Response(status_code=304, headers={"etag": tag})
-    return None
-
-
-def tagged(response: Response, tag: str) -> Response:
-    """Add the entity tag to a response."""
-    response.headers["etag"] = tag
-    return response
+def not_modified(known: str | None, tag: str) -> Response | None:
+    """Return the response 304 if If-None-Match (`known`) has this entity tag, else None."""
+    return Response(status_code=304, headers={"etag": tag}) if _matches(known, tag) else None
 
 
 def _matches(header: str | None, tag: str) -> bool:

@@ -28,7 +28,6 @@ from mxr_registry.openapi import describe
 
 from .bodies import Body
 from .reply_memory import BEGIN_BUILDING, LISTS
-from .threads import ThreadPool
 
 
 def fixed_path(router: APIRouter, path: str, *others: str) -> None:
@@ -159,15 +158,13 @@ async def admit(request: Request, scopes: tuple[str, ...]) -> Caller:
     if own is not None:
         require(own, scopes)
         return own
-    authenticator = request.app.state.authenticator
-    assert isinstance(authenticator, Authenticator)
+    services = request.app.state.services
+    authenticator: Authenticator = services.authenticator
     try:
         token = token_of(request.scope["headers"])
         known = authenticator.at_once(token)
         if known is None:
-            threads = request.app.state.services.resolve_threads
-            assert isinstance(threads, ThreadPool)
-            known = await threads.run(authenticator.read, token)
+            known = await services.resolve_threads.run(authenticator.read, token)
         caller = authenticator.check(token, known)
     except UnauthenticatedError as problem:
         authenticator.log_refusal(await address_of(request), problem)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -64,7 +65,8 @@ async def watch(monkeypatch: pytest.MonkeyPatch, wakes: list[tuple[list[str], Wa
         receive = None
         scope: ClassVar = {RESERVATION: Reservation(budget)}
 
-    reply = await pipelines.watch_jobs(message, Request(), None, Caller("local", "default", frozenset(), ""), notifier)
+    services = SimpleNamespace(notifier=notifier)
+    reply = await pipelines.watch_jobs(message, Request(), services, Caller("local", "default", frozenset(), ""))
     assert budget.held == len(JOBS) * pipelines.TOPIC, "what it watches counts until its request is answered"
     return reads, reply
 

@@ -43,7 +43,7 @@ from .routes.deps import Services
 from .server import error_replies
 from .server.download_buffers import DownloadBuffers
 from .server.fair_places import CheckingPool, UploadSlots
-from .server.middleware import BodyMemory, CountedApp, IdentifiedApp, RequestIds, SubPath
+from .server.middleware import BodyMemory, IdentifiedApp, RequestIds, SubPath
 from .server.reply_memory import ReplyMemory
 from .server.request_guard import RequestGuard
 from .storage import open_store
@@ -64,7 +64,7 @@ def create_app(settings: RegistrySettings) -> FastAPI:
     """
     db = Database(settings.database_url, settings.connections, settings.serve)
     store = open_store(settings.store_url, settings.s3)
-    counters, identity, limits = metrics.Counters(), RegistryIdentity(db), settings.limits
+    identity, limits = RegistryIdentity(db), settings.limits
     app = FastAPI(
         title="mxr registry",
         description="Artifact registry and compile queue for MIGraphX programs, matched to GPU and software versions.",
@@ -81,14 +81,13 @@ def create_app(settings: RegistrySettings) -> FastAPI:
             Middleware(IdentifiedApp, identity=identity),
             Middleware(BodyMemory, total=limits.body_memory, largest=limits.body),
             Middleware(ReplyMemory, total=limits.reply_memory),
-            Middleware(CountedApp, counters=counters),
         ],
     )
     app.state.services = Services(
         settings=settings,
         rules=settings.rules,
         authenticator=Authenticator(db),
-        counters=counters,
+        counters=metrics.Counters(),
         identity=identity,
         notifier=JobNotifier(db, settings.rules),
         db=db,

@@ -124,7 +124,7 @@ _REQUEST_ID = {
     "schema": {"type": "string"},
 }
 _BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-_DOWNLOAD = _headers({**_ETAG, "Accept-Ranges": "`bytes`.", "Content-Length": "The size in bytes."})
+_FILE = _headers({**_ETAG, "Accept-Ranges": "`bytes`.", "Content-Length": "The size in bytes."})
 
 LOCATION = _headers({"Location": "The path of the object."})
 CREATED: Responses = {201: {"description": "It is new.", "headers": LOCATION}}
@@ -134,12 +134,8 @@ TAGGED: Responses = {
     304: {"description": "It still has this entity tag.", "headers": _headers(_ETAG)},
 }
 DOWNLOAD: Responses = {
-    200: {"description": "All bytes.", "headers": _DOWNLOAD, "content": _BYTES},
-    206: {
-        "description": "The range.",
-        "headers": {**_DOWNLOAD, **_headers({"Content-Range": "The range."})},
-        "content": _BYTES,
-    },
+    200: {"description": "All bytes.", "headers": _FILE, "content": _BYTES},
+    206: {"description": "The range.", "headers": _FILE | _headers({"Content-Range": "The range."}), "content": _BYTES},
     304: TAGGED[304],
 }
 BODY_OF_BYTES: Json = {"requestBody": {"required": True, "content": _BYTES}}
@@ -233,8 +229,8 @@ def openapi_document(app: FastAPI, root_path: str = "") -> Json:
         for parameter in each.get("parameters", ()):
             parameter["schema"] = _parameter_schema(parameter["schema"])
     about = "; ".join(f"`{scope}` may {text}" for scope, text in SCOPES.items())
-    scheme = {"type": "http", "scheme": "bearer", "bearerFormat": "mxr_<id>_<secret>"}
-    scheme["description"] = f"A token. Its scopes: {about}."
+    text = f"A token. Its scopes: {about}."
+    scheme = {"type": "http", "scheme": "bearer", "bearerFormat": "mxr_<id>_<secret>", "description": text}
     return document | {"components": {"schemas": dict(sorted(named.items())), "securitySchemes": {"token": scheme}}}
 
 

@@ -17,6 +17,7 @@ from harness.registry import RegistryProcess, registry_environ
 from harness.waiting import PendingRequest, requests_read
 from identities import model_of
 from paths import DATA
+from prometheus_client.parser import text_string_to_metric_families
 from servers.rows import Rows
 
 SPLICED = DATA / "mxr_spliced"
@@ -149,6 +150,12 @@ class RegistryUnderTest(RegistryState, RegistryProcess):
         assert status >= 400, said
         found: dict[str, Any] = said
         return found
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        """The value of a metric with exactly these labels; None where there is none."""
+        families = text_string_to_metric_families(self.get("/metrics").data.decode())
+        samples = [sample for family in families for sample in family.samples if sample.name == name]
+        return next((sample.value for sample in samples if sample.labels == labels), None)
 
     def pending(self, method: str, path: str, body: Any = None) -> PendingRequest:
         """A request that is sent and not yet answered; see `handled`."""

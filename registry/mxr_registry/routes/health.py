@@ -59,4 +59,4 @@ def get_metrics(services: ServicesDep) -> Response:
     """
     with services.db.reading() as session:
         text = metrics.text(session, services.rules, services.counters)
-    return Response(text.encode(), media_type="text/plain; version=0.0.4")
+    return Response(text, media_type="text/plain; version=0.0.4")

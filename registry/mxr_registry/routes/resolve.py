@@ -35,6 +35,7 @@ async def resolve(message: Repeated[Request], services: ServicesDep, caller: Cal
     if found is None:
         # A miss reads and writes much more than a hit: it does not take the threads of hits.
         await run_in_threadpool(resolution.refuse, services.db, caller.namespace, message)
+    services.counters.hits.inc()
     return found
 
 

@@ -4,7 +4,6 @@ RequestIds     adds `X-Request-ID` to every reply, and makes it the id of the re
 IdentifiedApp  adds `MXR-Registry`, the UUID of the database: clients keep what they cache apart by it
 SubPath        serves the registry below a path of a proxy, whether the proxy removes that path or passes it on
 BodyMemory     bounds the memory of the request bodies that one process holds at the same time
-CountedApp     counts resolve hits
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import mxr.facts as facts
 from mxr.errors import MEDIA_TYPE, MxrError, TemporaryError
 from mxr.protocol.artifacts import REGISTRY_HEADER
 from mxr_registry.database.identity import RegistryIdentity
-from mxr_registry.metrics import Counters
 from mxr_registry.server.memory_budget import RESERVATION, MemoryBudget, Reservation
 
 from . import request_id
@@ -152,23 +150,3 @@ class BodyMemory:
             if name == b"transfer-encoding":
                 return self._largest
         return 0
-
-
-class CountedApp:
-    """ASGI middleware that counts resolve hits: responses with status 200 from `/v1/resolve`."""
-
-    def __init__(self, app: ASGIApp, counters: Counters) -> None:
-        self.app, self.counters = app, counters
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
-        if scope["path"] != "/v1/resolve":
-            await self.app(scope, receive, send)
-            return
-
-        async def send_and_count(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] == 200:
-                self.counters.hit()
-            await send(message)
-
-        await self.app(scope, receive, send_and_count)

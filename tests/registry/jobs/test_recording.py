@@ -118,6 +118,5 @@ ort = {generation = "B", version = "1.27.1"}
     registry.submit(key(parts), file_name=NAME, require_worker=True)
     (found,) = registry.ok("GET", "/v1/pools")["items"]
     assert (found["can"]["ort"], found["queued"]) == (ORT, 1)
-    lines = registry.http.request("GET", registry.url + "/metrics").data.decode().splitlines()
-    labels = 'arch="gfx908",vendor="amd",kind="gpu",rocm="7.2",migraphx="2.15",form="ort:B:1.27.1",state="queued"'
-    assert f"mxr_queue_jobs{{{labels}}} 1" in lines
+    lane = {"arch": "gfx908", "vendor": "amd", "kind": "gpu", "rocm": "7.2", "migraphx": "2.15", "form": "ort:B:1.27.1"}
+    assert registry.metric("mxr_queue_jobs", **lane, state="queued") == 1

@@ -22,7 +22,7 @@ from registry.registry_client import Start
 PROGRAM = Path(sysconfig.get_path("scripts"), "schemathesis")
 CONFIG = ROOT / "tests" / "registry" / "schemathesis.toml"
 
-EXAMPLES, SECONDS = (200, 900) if SOAK else (2, 10)
+EXAMPLES, SECONDS = (200, 900) if SOAK else (2, 20)
 ALL, FEW = "examples,coverage,fuzzing,stateful", "coverage"
 
 AUTH = """

@@ -8,7 +8,7 @@ COMPILED := $(VENV)/.compiled
 PIP := pip==26.3
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 # Test processes at once. Many tests wait for an event, so there are more of them than cores.
-JOBS ?= 4
+JOBS ?= 5
 PYTEST := $(BIN)/pytest -q -n $(JOBS) --dist worksteal
 # The tests start many programs: let them keep their compiled bytecode.
 unexport PYTHONDONTWRITEBYTECODE
@@ -36,7 +36,7 @@ $(COMPILED): $(READY)
 demo: $(READY) ## Publish, fetch, be refused, fetch offline, compile: the main job on real files
 	@$(BIN)/python examples/demo.py
 
-test: lint ## Everything that CI runs: lint, types, import contracts, all tests (under 12 minutes on 2 cores)
+test: lint ## Everything that CI runs: lint, types, import contracts, all tests (under 8 minutes on 2 cores)
 	@$(MAKE) --no-print-directory -j2 checks unit
 
 checks: types imports
@@ -54,7 +54,7 @@ types: $(READY)
 imports: $(READY)
 	$(BIN)/lint-imports --no-cache
 
-unit: $(COMPILED) ## All tests (JOBS=4 processes at once)
+unit: $(COMPILED) ## All tests (JOBS=5 processes at once)
 	$(PYTEST)
 
 soak: $(READY) ## All tests with crowds of full size, more examples, and all benchmarks (up to 40 minutes; not part of CI)

@@ -10,7 +10,7 @@
     └── revoked-tokens/
         └── 0123456789ab                 the id of a revoked token; an empty file
 
-For its lifetime, the process remembers verified files by device, inode, size, mtime and ctime. It reads and hashes any
+The process remembers verified files by device, inode, size, mtime and ctime. It reads and hashes any
 other file once before it sends a byte of it.
 """
 
@@ -22,7 +22,6 @@ import logging
 import os
 import re
 import tempfile
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -40,6 +39,7 @@ from .store import (
     SequentialReader,
     StoredItem,
     Upload,
+    VerifiedBlobs,
     damaged_blob,
     no_such_blob,
 )
@@ -59,8 +59,7 @@ class LocalStore:
         self.root = Path(root)
         self._is_private = False
         self.digests = FileDigests()
-        self._checked: dict[str, FileStamp] = {}
-        self._locks = tuple(threading.Lock() for _ in range(64))
+        self._checked: VerifiedBlobs[FileStamp] = VerifiedBlobs()
 
     def path(self, sha256: str) -> Path:
         """Return the path of a blob. No other code builds it."""
@@ -122,12 +121,12 @@ class LocalStore:
 
     def delete(self, sha256: str) -> None:
         """See `Store.delete`."""
-        self._checked.pop(sha256, None)
+        self._checked.forget(sha256)
         self.path(sha256).unlink(missing_ok=True)
 
     def set_aside(self, sha256: str) -> None:
         """See `Store.set_aside`."""
-        self._checked.pop(sha256, None)
+        self._checked.forget(sha256)
         aside = self.root / "damaged"
         aside.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
@@ -187,7 +186,7 @@ class LocalStore:
 
     def remember(self, sha256: str, descriptor: int) -> None:
         """Remember that the bytes of this open file are verified."""
-        self._checked[sha256] = FileStamp.of(descriptor)
+        self._checked.add(sha256, FileStamp.of(descriptor))
 
     def _open(self, sha256: str) -> int:
         try:
@@ -199,12 +198,12 @@ class LocalStore:
         stamp = FileStamp.of(descriptor)
         if self._checked.get(sha256) == stamp:
             return stamp.size
-        with self._locks[int(sha256[:2], 16) % len(self._locks)]:
+        with self._checked.turn(sha256):
             if self._checked.get(sha256) != stamp:
                 if _sha256_of(descriptor) != sha256:
                     self._set_aside_if_unchanged(sha256, stamp)
                     raise damaged_blob(sha256)
-                self._checked[sha256] = stamp
+                self._checked.add(sha256, stamp)
         return stamp.size
 
     def _set_aside_if_unchanged(self, sha256: str, stamp: FileStamp) -> None:

@@ -9,7 +9,7 @@
 The layout is that of the local store, so that either can be copied into the other. An upload is a single PUT, which
 becomes an object only when it is complete and verified.
 
-For its lifetime, the process remembers verified objects by entity tag and size. It reads and hashes any other object
+The process remembers verified objects by entity tag and size. It reads and hashes any other object
 once before it sends a byte of it. A client that follows a signed URL verifies the bytes itself.
 """
 
@@ -39,6 +39,7 @@ from .store import (
     Reader,
     StoredItem,
     Upload,
+    VerifiedBlobs,
     damaged_blob,
     no_such_blob,
 )
@@ -86,10 +87,6 @@ NAME = re.compile(r"[0-9a-f]{64}")
 REVOKED = b"revoked\n"
 
 
-MAX_CHECKED = 30_000
-"""Verified objects that are remembered, about 400 bytes each. An object that is forgotten is verified once more."""
-
-
 @dataclass(frozen=True, slots=True)
 class CheckedVersion:
     """A version of an object that was verified, and the `time.monotonic()` of that."""
@@ -110,8 +107,7 @@ class ObjectStore:
         self._signs_for_remote, self._signs_for_local = signs_for_remote, signs_for_local
         self.digests = FileDigests()
         self._heads = RecentHeads()
-        self._checked: dict[str, CheckedVersion] = {}
-        self._locks = tuple(threading.Lock() for _ in range(64))
+        self._checked: VerifiedBlobs[CheckedVersion] = VerifiedBlobs()
 
     def key(self, sha256: str) -> str:
         """Return the key of a blob. No other code builds it."""
@@ -216,15 +212,11 @@ class ObjectStore:
         """Remember that this version of the object is verified, and its first bytes."""
         if head:
             self._heads.add(sha256, head)
-        self._checked.pop(sha256, None)
-        self._checked[sha256] = CheckedVersion(version, time.monotonic())
-        if len(self._checked) > MAX_CHECKED:
-            with suppress(StopIteration, RuntimeError):  # another thread may change it
-                self._checked.pop(next(iter(self._checked)), None)
+        self._checked.add(sha256, CheckedVersion(version, time.monotonic()))
 
     def forget(self, sha256: str) -> None:
         """Verify the bytes again before the next read."""
-        self._checked.pop(sha256, None)
+        self._checked.forget(sha256)
         self._heads.forget(sha256)
 
     def _version(self, sha256: str) -> ObjectVersion | None:
@@ -238,7 +230,7 @@ class ObjectStore:
             raise no_such_blob(sha256)
         if self._version(sha256) == version:
             return version
-        with self._locks[int(sha256[:2], 16) % len(self._locks)]:
+        with self._checked.turn(sha256):
             if self._version(sha256) == version:
                 return version
             for _ in range(READ_ATTEMPTS):

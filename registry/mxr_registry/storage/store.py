@@ -20,13 +20,15 @@ from functools import reduce
 from hashlib import sha256
 from hashlib import sha256 as new_sha256
 from itertools import accumulate
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from cachetools import LRUCache
 
 from mxr.artifact.manifest import NO_CHAIN, next_chain
 from mxr.errors import DamagedBlobError, DamagedError, NoSuchBlobError
 from mxr.util.hashing import CHUNK
+
+T = TypeVar("T")
 
 MAX_CHAINS = 10_000
 """Chains that are remembered, about 700 bytes each: those of the blobs that arrived last."""
@@ -57,6 +59,38 @@ class FileDigests:
         chain = reduce(next_chain, [*follows, blob])
         with self._lock:
             self._states[chain] = state
+
+
+MAX_CHECKED = 20_000
+"""Verified blobs that are remembered, about 600 bytes each. A blob that is forgotten is verified once more."""
+
+
+class VerifiedBlobs(Generic[T]):
+    """The versions of the blobs that this process used last, as it verified them, by sha256. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._versions: LRUCache[str, T] = LRUCache(MAX_CHECKED)
+        self._lock = threading.Lock()
+        self._turns = tuple(threading.Lock() for _ in range(64))
+
+    def get(self, sha256: str) -> T | None:
+        """Return the version of a blob that was verified, None if none was."""
+        with self._lock:
+            return self._versions.get(sha256)
+
+    def add(self, sha256: str, version: T) -> None:
+        """Remember a version, instead of the one that was not used for longest where there are too many."""
+        with self._lock:
+            self._versions[sha256] = version
+
+    def forget(self, sha256: str) -> None:
+        """Verify the blob again before the next read."""
+        with self._lock:
+            self._versions.pop(sha256, None)
+
+    def turn(self, sha256: str) -> threading.Lock:
+        """Return the lock of those who verify this blob: one of them reads it, and the others wait."""
+        return self._turns[int(sha256[:2], 16) % len(self._turns)]
 
 
 RECENT = 600.0

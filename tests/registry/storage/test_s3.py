@@ -29,7 +29,7 @@ from mxr.errors import (
     UsageError,
 )
 from mxr.util.hashing import CHUNK
-from mxr_registry.storage import objects, open_store, s3
+from mxr_registry.storage import open_store, s3
 from mxr_registry.storage.object_streams import ObjectUpload
 from mxr_registry.storage.objects import ObjectStore
 from mxr_registry.storage.store import Upload
@@ -482,12 +482,3 @@ class TestSettings:
     def test_a_url_that_names_no_bucket(self, url: str) -> None:
         with pytest.raises(MxrError, match="MXR_STORE_URL"):
             open_store(url)
-
-
-def test_what_is_remembered_of_objects_is_bounded(open_s3: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "MAX_CHECKED", 2)
-    store = open_s3()
-    names = [keep(store, text) for text in (b"one", b"two", b"three")]
-    assert [store.known(name) for name in names] == [None, 3, 5]
-    assert store.check(names[0]) == 3
-    assert [store.known(name) for name in names] == [3, None, 5]

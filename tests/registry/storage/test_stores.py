@@ -13,6 +13,7 @@ from servers.swift import Bucket
 from mxr.errors import DamagedError, NoSuchBlobError, UsageError
 from mxr.util.hashing import CHUNK
 from mxr_registry.storage import open_store
+from mxr_registry.storage import store as store_module
 from mxr_registry.storage.local import LocalStore
 from mxr_registry.storage.store import Store
 
@@ -201,3 +202,13 @@ def test_a_store_is_chosen_by_its_url(tmp_path: Path) -> None:
     for url in ("ftp://host/x", "file://elsewhere/x", "nothing"):
         with pytest.raises(UsageError):
             open_store(url)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_what_is_remembered_of_blobs_is_bounded(request: Asked, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(store_module, "MAX_CHECKED", 2)
+    store = KINDS[kind](request)
+    names = [keep(store, text) for text in (b"one", b"two", b"three")]
+    assert [store.known(name) for name in names] == [None, 3, 5]
+    assert store.check(names[0]) == 3
+    assert [store.known(name) for name in names] == [3, None, 5]

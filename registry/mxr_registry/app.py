@@ -85,7 +85,6 @@ def create_app(settings: RegistrySettings) -> FastAPI:
     )
     app.state.services = Services(
         settings=settings,
-        rules=settings.rules,
         authenticator=Authenticator(db),
         counters=metrics.Counters(),
         identity=identity,

@@ -25,7 +25,7 @@ REASONS = frozenset(fact.name for fact in FACTS if fact.place in (KEY, CONSTRAIN
 
 _Line = tuple[Mapping[str, str], float]
 
-# The time at which a counter began, as a metric of its own for each.
+# Otherwise each counter has a second metric: the time at which it began.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 

@@ -49,7 +49,6 @@ class Services:
     """What the routes work with. `create_app` makes it once."""
 
     settings: RegistrySettings
-    rules: JobRules
     authenticator: Authenticator
     counters: Counters
     identity: RegistryIdentity
@@ -69,6 +68,11 @@ class Services:
     upload_threads: ThreadPool = field(default_factory=lambda: ThreadPool(UPLOADS))
     resolve_threads: ThreadPool = field(default_factory=lambda: ThreadPool(RESOLVES))
     probe_threads: ThreadPool = field(default_factory=lambda: ThreadPool(PROBES))
+
+    @property
+    def rules(self) -> JobRules:
+        """The settings of jobs."""
+        return self.settings.rules
 
 
 async def _services(request: Request) -> Services:

@@ -10,41 +10,54 @@ import click
 
 from mxr.entry_point import leave, run_program
 from mxr.errors import UsageError
+from mxr.version import __version__
 
 from .output import ErrorFormat, print_error
 
-COMMANDS = {
-    "fetch": "Fetch the compiled program for a model and a target",
-    "identity": "Print the identity of a model",
-    "key": "Show the key of a request, its digest and the identity of the model",
-    "push": "Publish a compiled program to the registry",
-    "inspect": "Show what a .mxr file was compiled for",
-    "check": "Check whether a .mxr file fits a host or target",
-    "diff": "Show the differences between two .mxr files",
-    "explain": "Explain an error message or a log, and how to fix it",
-    "ls": "List the artifacts in the registry",
-    "show": "Show the details of an artifact",
-    "promote": "Make an artifact the first choice for its key",
-    "rm": "Remove an artifact from the registry",
-    "precompile": "Compile the missing programs of a matrix",
-    "plan": "Show what a matrix or an upgrade would compile, and for how long",
-    "lock": "Pin the artifacts that requests resolve to in a lock file",
-    "verify": "Verify files on disk against a lock file",
-    "export": "Export artifacts to a bundle for offline use",
-    "import": "Import a bundle, or publish the cache of an ONNX Runtime",
-    "jobs": "List compile jobs, or show, follow or cancel one",
-    "workers": "List workers and declared worker pools",
-    "freeze": "Write a copy of a model with static shapes per batch size",
-    "login": "Store the token for a registry",
-    "logout": "Remove the stored token for a registry",
-    "whoami": "Show the principal and the scopes of the token that is sent",
-    "config": "Show the settings and request defaults, and where each comes from",
-    "host": "Show the GPUs and the toolchain of this host",
-    "consumers": "List the supported consumers and their compile flags",
-    "kserve-init": "Act as a KServe storage initializer for mxr:// URIs",
-    "cache": "Manage the local cache",
+GROUPS = {
+    "Fetch and publish": {
+        "fetch": "Fetch the compiled program for a model and a target",
+        "push": "Publish a compiled program to the registry",
+        "ls": "List the artifacts in the registry",
+        "show": "Show the details of an artifact",
+        "promote": "Make an artifact the first choice for its key",
+        "rm": "Remove an artifact from the registry",
+    },
+    "Compile": {
+        "jobs": "List compile jobs, or show, follow or cancel one",
+        "workers": "List workers and declared worker pools",
+        "freeze": "Write a copy of a model with static shapes per batch size",
+    },
+    "Teams and CI": {
+        "plan": "Show what a matrix or an upgrade would compile",
+        "precompile": "Compile the missing programs of a matrix",
+        "lock": "Pin the artifacts that requests resolve to in a lock file",
+        "verify": "Verify files on disk against a lock file",
+        "export": "Export artifacts to a bundle for offline use",
+        "import": "Import a bundle, or publish the cache of an ONNX Runtime",
+        "kserve-init": "Act as a KServe storage initializer for mxr:// URIs",
+    },
+    "Look and explain": {
+        "inspect": "Show what a .mxr file was compiled for",
+        "check": "Check whether a .mxr file fits a host or target",
+        "diff": "Show the differences between two .mxr files",
+        "explain": "Explain an error message or a log, and how to fix it",
+        "host": "Show the GPUs and the toolchain of this host",
+        "key": "Show the key of a request and its digest",
+        "identity": "Print the identity of a model",
+        "consumers": "List the supported consumers and their compile flags",
+    },
+    "Set up": {
+        "login": "Store the token for a registry",
+        "logout": "Remove the stored token for a registry",
+        "whoami": "Show the principal and the scopes of the token that is sent",
+        "config": "Show the settings and where each comes from",
+        "cache": "Manage the local cache",
+    },
 }
-"""Each command with its line in `mxr --help`. The help needs no command module, so none is imported for it."""
+"""The commands by group, each with its line in `mxr --help`. The help imports no command module: it must be fast."""
+
+COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 
 MODULES = (
     dict.fromkeys(("ls", "show", "promote", "rm"), "artifacts")
@@ -52,6 +65,33 @@ MODULES = (
     | {"identity": "key", "diff": "inspect", "import": "import_"}
 )
 """The modules of commands, where they are not named like the command."""
+
+OTHER_NAMES = {
+    "version": "--version",
+    "help": "--help",
+    **dict.fromkeys(("pull", "get", "download"), "fetch"),
+    **dict.fromkeys(("publish", "upload", "put"), "push"),
+    **dict.fromkeys(("list", "search"), "ls"),
+    **dict.fromkeys(("delete", "remove"), "rm"),
+}
+"""What other programs call it."""
+
+EXIT_CODES = """\b
+Exit codes:
+  0   success
+  2   usage error
+  3   no such artifact, model or file
+  4   not compiled yet
+  5   the compile failed
+  6   mismatch: refused because it would not fit
+  7   not allowed
+  8   no worker can compile this
+  65  damaged or foreign file
+  69  registry unreachable
+  70  internal error
+  75  temporary failure: try again
+  130 interrupted
+"""
 
 
 class LazyCommands(click.Group):
@@ -67,8 +107,10 @@ class LazyCommands(click.Group):
         return next(each for each in vars(module).values() if isinstance(each, click.Command) and each.name == cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(map(len, COMMANDS))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), line) for name, line in commands.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -76,38 +118,29 @@ class LazyCommands(click.Group):
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             import difflib
 
-            similar = difflib.get_close_matches(args[0], COMMANDS, 1)
+            similar = (
+                [OTHER_NAMES[args[0]]] if args[0] in OTHER_NAMES else difflib.get_close_matches(args[0], COMMANDS, 1)
+            )
             raise UsageError(
-                f"Unknown command {args[0]!r}.", hint=f"Did you mean {similar[0]}?" if similar else "See mxr --help."
+                f"Unknown command {args[0]!r}.",
+                hint=f"Did you mean mxr {similar[0]}?" if similar else "See mxr --help.",
             )
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(package_name="mxr-cache", message="mxr %(version)s")
+@click.group(
+    cls=LazyCommands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog=EXIT_CODES,
+)
+@click.version_option(__version__, message="mxr %(version)s")
 def mxr() -> None:
     """Fetch, publish and compile MIGraphX programs (.mxr) for every GPU of a fleet.
 
     \b
-    mxr fetch model.onnx --arch gfx908 --rocm 7.2 --migraphx 2.15 -o model.mxr
+    mxr fetch model.onnx --arch gfx908 -o model.mxr
     mxr push model.mxr --model model.onnx --rocm 7.2.1 --for python
     mxr inspect model.mxr
-
-    \b
-    Exit codes:
-      0   success
-      2   usage error
-      3   no such artifact, model or file
-      4   not compiled yet
-      5   the compile failed
-      6   mismatch: refused because it would not fit
-      7   not allowed
-      8   no worker can compile this
-      65  damaged or foreign file
-      69  registry unreachable
-      70  internal error
-      75  temporary failure: try again
-      130 interrupted
     """
 
 
@@ -119,8 +152,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         "mxr",
         lambda: mxr.main(arguments, prog_name="mxr", standalone_mode=False),
         lambda error: print_error(error, error_format),
-        usage=click.ClickException,
-        abort=click.Abort,
+        click,
     )
 
 

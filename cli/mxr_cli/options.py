@@ -18,6 +18,7 @@ from mxr.facts import BY_NAME, COUNT, FACTS, FLAG, LIST, NAMES, PATH, SHAPES, SI
 from mxr.request.builder import RequestOptions
 from mxr.settings import Settings, load_settings
 from mxr.util.frozen import dataclass
+from mxr_cli.help import PARAMETERS
 
 if TYPE_CHECKING:
     from mxr.artifact.request_defaults import RequestDefaults
@@ -179,8 +180,6 @@ def fact_option(fact: Fact, *, several: bool = False) -> Callable[[F], F]:
         metavar, about = "N[,N...]", f"{about[:-1]}, or a list of sizes: one request for each."
     return click.option(fact.flag, fact.name, type=TYPES.get(fact.kind), metavar=metavar, help=about)
 
-
-PARAMETERS = {"options": "options_"}
 
 TYPES = {COUNT: click.IntRange(1), SIZES: BatchSizes(), PATH: click.Path(path_type=Path)}
 

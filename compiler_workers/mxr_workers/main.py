@@ -18,6 +18,7 @@ from mxr.display import logs, streams
 from mxr.entry_point import run_program
 from mxr.errors import MxrError, UsageError
 from mxr.request.defaults import this_host
+from mxr.version import __version__
 
 from .settings import CLIENT_OPTIONS, KINDS, SCHEMA, WorkerSettings, client_settings, effective, settings_of
 from .slots import host_document
@@ -66,8 +67,7 @@ def main() -> None:
         "mxr-worker",
         lambda: program.main(standalone_mode=False),
         _report,
-        usage=click.ClickException,
-        abort=click.Abort,
+        click,
         extra="workers",
     )
 
@@ -80,7 +80,7 @@ def _report(error: MxrError) -> None:
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-@click.version_option(package_name="mxr-cache", prog_name="mxr-worker")
+@click.version_option(__version__, prog_name="mxr-worker")
 def program(debug: bool) -> None:
     """Compile queued jobs of a registry, for the GPUs of this host or MIGraphX's CPU reference target.
 

@@ -23,6 +23,7 @@ from .errors import (
     UnreachableError,
     UsageError,
 )
+from .version import __version__ as __version__
 
 if TYPE_CHECKING:
     from .api import fetch, fetch_set
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from .runtime.ort_session import ort_session
     from .settings import Settings
     from .workflows.fetch import Fetched
-
-    __version__: str
 
 __all__ = [
     "Attributes",
@@ -98,10 +97,6 @@ if not TYPE_CHECKING:
     """Packages that modules here import with `from mxr import`, which asks for an attribute first."""
 
     def __getattr__(name):
-        if name == "__version__":
-            from importlib.metadata import version
-
-            return version("mxr-cache")
         if name not in _MODULES:
             message = f"module 'mxr' has no attribute {name!r}"
             if name not in _PACKAGES:
@@ -116,4 +111,4 @@ if not TYPE_CHECKING:
         return value
 
     def __dir__():
-        return sorted({*globals(), *_MODULES, "__version__"})
+        return sorted({*globals(), *_MODULES})

@@ -17,14 +17,12 @@ def run_program(
     name: str,
     command: Callable[[], object],
     report: Callable[[MxrError], object],
-    *,
-    usage: type[Exception],
-    abort: type[Exception],
+    parser: Any,
     extra: str = "",
 ) -> NoReturn:
     """Run the command of a program and exit: with its result, or after `report` printed the error that it raised.
 
-    `usage`, `abort`: the exceptions of the library that parses the command line. `extra`: the optional dependencies of
+    `parser`: click, which parses the command line; the core does not import it. `extra`: the optional dependencies of
     the program, for the error that names a missing package.
     """
     try:
@@ -35,9 +33,13 @@ def run_program(
         streams.abandon_output()
         sys.exit(141)
     except BaseException as problem:
-        if isinstance(problem, (abort, KeyboardInterrupt)):
+        if isinstance(problem, (parser.Abort, KeyboardInterrupt)):
             error: MxrError = InterruptionError()
-        elif isinstance(problem, usage):
+        elif isinstance(problem, getattr(parser.exceptions, "NoArgsIsHelpError", ())):
+            # Its message is the help. Older versions of click print it themselves.
+            streams.write_text(str(problem), err=True)
+            sys.exit(UsageError.exit)
+        elif isinstance(problem, parser.ClickException):
             error = _usage_error(name, problem)
         elif isinstance(problem, MxrError):
             error = problem

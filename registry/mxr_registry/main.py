@@ -13,6 +13,7 @@ from mxr.configuration.reading import ServiceValues
 from mxr.display import logs, streams
 from mxr.entry_point import run_program
 from mxr.errors import MxrError
+from mxr.version import __version__
 from mxr_registry.config.settings import SCHEMA, RegistrySettings, check_served, effective
 from mxr_registry.maintenance.namespace_commands import namespace
 from mxr_registry.maintenance.token_commands import token
@@ -29,8 +30,7 @@ def main() -> None:
         "mxr-registry",
         lambda: program.main(standalone_mode=False),
         _report,
-        usage=click.ClickException,
-        abort=click.Abort,
+        click,
         extra="registry",
     )
 
@@ -45,7 +45,7 @@ def _report(error: MxrError) -> None:
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-@click.version_option(package_name="mxr-cache", prog_name="mxr-registry")
+@click.version_option(__version__, prog_name="mxr-registry")
 def program(debug: bool) -> None:
     """Serve and maintain a registry of compiled MIGraphX programs.
 

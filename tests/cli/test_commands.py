@@ -15,7 +15,7 @@ from identities import model_of
 from paths import DATA, ROOT
 
 from mxr.errors import NoSuchArtifactError
-from mxr_cli.main import COMMANDS, main, mxr
+from mxr_cli.main import COMMANDS, GROUPS, main, mxr
 from mxr_cli.output import ErrorFormat, print_error
 
 
@@ -28,6 +28,53 @@ def test_every_command_has_a_module_and_help(name: str) -> None:
     assert text.startswith(f"Usage: mxr {name} ")
     for parameter in command.params:
         assert not isinstance(parameter, click.Option) or parameter.help, parameter.name
+
+
+SCREEN = 50
+"""Lines."""
+
+
+def help_of(name: str, *words: str) -> str:
+    parent = click.Context(mxr, info_name="mxr", terminal_width=80)
+    command = mxr.get_command(parent, name)
+    assert command is not None
+    context = click.Context(command, info_name=name, parent=parent, terminal_width=80)
+    context.meta.update(dict.fromkeys(["mxr_cli.help"] if words else [], True))
+    return command.get_help(context)
+
+
+@for_each(COMMANDS)
+def test_the_help_of_a_command_fits_one_screen_and_help_all_has_every_option(name: str) -> None:
+    lines = help_of(name).splitlines()
+    assert len(lines) <= SCREEN
+    command = mxr.get_command(click.Context(mxr), name)
+    assert command is not None
+    shown = help_of(name, "--help-all")
+    for parameter in command.params if name != "cache" else ():
+        if isinstance(parameter, click.Option):
+            listed = re.findall(rf"^  (?:-\w, )?{parameter.opts[-1]}\b(?!-)", shown, re.MULTILINE)
+            assert len(listed) == 1, parameter.name
+
+
+def test_the_commands_are_listed_in_groups_and_the_exit_codes_last(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    at = [shown.index(f"\n{title}:\n") for title in (*GROUPS, "Exit codes".rjust(12))]
+    assert at == sorted(at) and shown.endswith("130 interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("version", "mxr --version"), ("pull", "mxr fetch"), ("fecth", "mxr fetch"), ("remove", "mxr rm")],
+)
+def test_a_word_of_another_program_is_answered_with_the_command(
+    given: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([given])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"mxr: Unknown command '{given}'.\n     Did you mean {meant}?\n"
 
 
 def test_help_imports_no_command_and_no_client() -> None:
@@ -80,23 +127,6 @@ def test_the_identity_of_a_model_is_printed_anywhere(
     with pytest.raises(SystemExit):
         main(["identity", str(model), "--json"])
     assert json.loads(capsys.readouterr().out) == {"model": expected}
-
-
-def test_the_help_of_fetch_begins_with_what_people_use() -> None:
-    """Every option is in exactly one group, and the first screen has the architecture, the batch and the output."""
-    from mxr_cli.commands.fetch import FetchCommand, fetch
-
-    text = fetch.get_help(click.Context(fetch, info_name="fetch"))
-    names = [name for group in FetchCommand.groups.values() for name in group]
-    assert len(names) == len(set(names)) and set(names) <= {each.name for each in fetch.params}
-    options = text[text.index("What to fetch:") :]
-    titles = [*FetchCommand.groups, "Connection, cache and output"]
-    assert [options.index(f"{title}:") for title in titles] == sorted(options.index(f"{title}:") for title in titles)
-    for parameter in fetch.params:
-        if isinstance(parameter, click.Option):
-            listed = re.findall(rf"^  (?:-\w, )?{parameter.opts[-1]}\b(?!-)", options, re.MULTILINE)
-            assert len(listed) == 1, parameter.name
-    assert options.splitlines()[1].startswith("  --arch")
 
 
 @pytest.mark.parametrize("value", [None, 5, "x", [], [5], ["x"], [{}], [{"id": 5}], {"id": "x"}])

@@ -171,7 +171,7 @@ def test_a_damaged_lock(fails: Fails, arguments: tuple[str, ...]) -> None:
 def test_nothing_is_printed_to_standard_output(fails: Fails) -> None:
     failure = fails("fecth", "m.onnx")
     assert failure.out == ""
-    assert failure.err == "mxr: Unknown command 'fecth'.\n     Did you mean fetch?\n"
+    assert failure.err == "mxr: Unknown command 'fecth'.\n     Did you mean mxr fetch?\n"
 
 
 def test_push_lists_the_labels_that_the_file_does_not_contain(fails: Fails) -> None:

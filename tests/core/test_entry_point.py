@@ -25,7 +25,7 @@ def end(*, raised: BaseException | None = None, result: object = None) -> tuple[
         return result
 
     with pytest.raises(SystemExit) as ended:
-        run_program("mxr", command, reported.append, usage=click.ClickException, abort=click.Abort, extra="registry")
+        run_program("mxr", command, reported.append, click, extra="registry")
     assert isinstance(ended.value.code, int)
     return ended.value.code, reported
 

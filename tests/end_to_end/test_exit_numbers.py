@@ -36,10 +36,12 @@ def test_a_usage_error_ends_with_2_and_says_what_to_do(mxr: Host, model: Path, w
 
 
 def test_a_bare_call_shows_the_help_and_a_wrong_one_says_nothing_on_standard_output(mxr: Host) -> None:
-    assert "Commands:" in "".join(mxr(expect=2).err)
+    for words in ((), ("cache",)):
+        bare = mxr(*words, expect=2)
+        assert (bare.out, bare.err) == ("", mxr(*words, "--help").out)
     wrong = mxr("fecth", "model.onnx", expect=2)
     assert wrong.out == ""
-    assert wrong.err == "mxr: Unknown command 'fecth'.\n     Did you mean fetch?\n"
+    assert wrong.err == "mxr: Unknown command 'fecth'.\n     Did you mean mxr fetch?\n"
 
 
 def test_a_folder_without_programs_is_not_said_to_fit(mxr: Host, model: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from mxr.artifact.key import value_text as format_value
 from mxr.artifact.target import FEATURES, GfxArch
 from mxr.errors import UsageError
 from mxr.protocol.artifacts import ListedArtifact, message_document
+from mxr_cli.help import command
 from mxr_cli.options import FOLLOW_LINKS, Session, common
 from mxr_cli.output import confirm, echo, format_size, format_time, key_cells, note, print_json, print_table
 from mxr_cli.rows import model_cells, model_filter
@@ -39,7 +40,7 @@ def artifact_cells(artifact: ListedArtifact) -> tuple[str, ...]:
     )
 
 
-@click.command
+@command()
 @click.option(
     "--model",
     metavar="MODEL",
@@ -97,7 +98,7 @@ def _serves(artifact: ListedArtifact, arch: GfxArch) -> bool:
     )
 
 
-@click.command
+@command()
 @click.argument("identity", metavar="ID")
 @common
 def show(session: Session, identity: str) -> None:
@@ -145,7 +146,7 @@ def show(session: Session, identity: str) -> None:
         echo(f"  {name:<15} {format_value(value)}")
 
 
-@click.command
+@command()
 @click.argument("identity", metavar="ID")
 @common
 def promote(session: Session, identity: str) -> None:
@@ -154,7 +155,7 @@ def promote(session: Session, identity: str) -> None:
     print_json(artifact_row(artifact)) if session.as_json else echo(artifact.id)
 
 
-@click.command
+@command()
 @click.argument("identity", metavar="ID")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--force", is_flag=True, help="Remove it also if registered locks pin it; for administrators.")

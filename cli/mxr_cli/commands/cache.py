@@ -17,6 +17,7 @@ from mxr.display.text import counted
 from mxr.errors import DamagedError, NotAllowedError
 from mxr.util import disk
 from mxr.util.codec import time_text
+from mxr_cli.help import HelpfulCommand
 from mxr_cli.options import Session, cached
 from mxr_cli.output import echo, format_size, format_time, note, print_json, print_table
 
@@ -26,7 +27,7 @@ def cache() -> None:
     """Manage the local cache. You can delete it at any time: what is needed is fetched again."""
 
 
-@cache.command("dir")
+@cache.command("dir", cls=HelpfulCommand)
 @cached
 def dir_(session: Session) -> None:
     """Print the path of the cache."""
@@ -34,10 +35,10 @@ def dir_(session: Session) -> None:
     print_json({"dir": str(root)}) if session.as_json else echo(str(root))
 
 
-@cache.command("ls")
+@cache.command("ls", cls=HelpfulCommand)
 @cached
 def ls(session: Session) -> None:
-    """List the programs in the cache, and the registry that answered with them."""
+    """List the cached programs, and which registry answered."""
     rows = [(entry, entry.path.stat()) for entry in contents.entries(session.cache())]
     if session.as_json:
         print_json({"files": [_document(each, status) for each, status in rows]})
@@ -88,7 +89,7 @@ def _used_at(status: os.stat_result) -> float:
     return max(status.st_atime, status.st_mtime)
 
 
-@cache.command("verify")
+@cache.command("verify", cls=HelpfulCommand)
 @click.option(
     "--quick",
     is_flag=True,
@@ -96,7 +97,7 @@ def _used_at(status: os.stat_result) -> float:
 )
 @cached
 def verify(session: Session, quick: bool) -> None:
-    """Read every program in the cache and verify its sha256.
+    """Read every program and verify its sha256.
 
     Remove damaged programs, so that they are fetched again, and exit with 65 if there were any.
     """
@@ -114,7 +115,7 @@ def verify(session: Session, quick: bool) -> None:
         echo(f"{counted(len(found), 'program')}, none damaged")
 
 
-@cache.command("prune")
+@cache.command("prune", cls=HelpfulCommand)
 @click.option(
     "--older-than",
     type=click.FloatRange(0),
@@ -125,7 +126,9 @@ def verify(session: Session, quick: bool) -> None:
 )
 @cached
 def prune(session: Session, older_than: float) -> None:
-    """Remove programs that were not used recently, the partial files of interrupted fetches, and the answers of
+    """Remove what was not used recently.
+
+    That is programs, the partial files of interrupted fetches, and the answers of
     registries that no longer answer at their URL."""
     store = session.cache()
     limit = time.time() - older_than * 86400
@@ -145,7 +148,7 @@ def prune(session: Session, older_than: float) -> None:
         echo(f"removed {counted(len(removed), 'file')}, {format_size(freed)}")
 
 
-@cache.command("clear")
+@cache.command("clear", cls=HelpfulCommand)
 @cached
 def clear(session: Session) -> None:
     """Remove the whole cache."""

@@ -13,6 +13,7 @@ from mxr.artifact.target import userland
 from mxr.display.text import counted, shell_quoted
 from mxr.errors import MismatchError
 from mxr.request.builder import RequestOptions
+from mxr_cli.help import command
 from mxr_cli.options import Session, local, request
 from mxr_cli.output import echo, note, print_json
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from mxr.install.folder_check import CheckedProgram
 
 
-@click.command
+@command(usual=("arch", "rocm", "migraphx", "batch", "precision", "consumer", "host_file", "as_json"))
 @click.argument("path", metavar="FILE|FOLDER", type=click.Path(path_type=Path))
 @request
 @local

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import click
-
 from mxr.consumers import CONSUMERS
+from mxr_cli.help import command
 from mxr_cli.options import Session, local
 from mxr_cli.output import echo, print_json, print_table
 
 
-@click.command
+@command()
 @local
 def consumers(session: Session) -> None:
     """List the supported consumers: the programs that load .mxr files.

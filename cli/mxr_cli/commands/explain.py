@@ -10,6 +10,7 @@ from typing import BinaryIO
 import click
 
 from mxr.errors import NotFoundError, UsageError
+from mxr_cli.help import command
 from mxr_cli.options import Session, local
 from mxr_cli.output import echo, note, print_json
 
@@ -17,7 +18,7 @@ MAX_BYTES = 64 << 20
 """How much of a log is read, from its end: that is where the failure is."""
 
 
-@click.command
+@command()
 @click.argument("text", metavar="[TEXT]...", nargs=-1)
 @click.option("-f", "--file", type=click.Path(path_type=Path), metavar="LOG", help="Read this log file.")
 @local

@@ -10,13 +10,14 @@ import click
 from mxr.display.text import counted
 from mxr.errors import UsageError
 from mxr.plans.lockfile import LockFile, load_lock
+from mxr_cli.help import command
 from mxr_cli.options import Session, common
 from mxr_cli.output import echo, format_size, print_json, transfer_progress
 
 ID = re.compile(r"[0-9a-f]{8,64}")
 
 
-@click.command
+@command()
 @click.argument("sources", metavar="LOCK|ID...", nargs=-1, required=True)
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), required=True, metavar="FILE", help="The bundle to write."

@@ -2,60 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import click
 
-import mxr.facts as facts
 from mxr.errors import MxrError, NoSuchArtifactError, UsageError, WouldOverwriteError
 from mxr.plans.plan import OnMiss
 from mxr.request.builder import RequestOptions
-from mxr_cli.fetching.fetch_options import FetchOptions, OrtOptions, ort_options, with_defaults
-from mxr_cli.options import PARAMETERS, Session, common, matching, several_requests
+from mxr_cli.fetching.fetch_options import ORT, FetchOptions, OrtOptions, ort_options, with_defaults
+from mxr_cli.help import command
+from mxr_cli.options import Session, common, matching, several_requests
 from mxr_cli.output import echo, note, print_json
 
 
-class GroupedCommand(click.Command):
-    """A command whose `--help` lists its options in groups. Options that no group names come last."""
-
-    groups: ClassVar[Mapping[str, Sequence[str]]] = {}
-    """Names of parameters by title, in the order in which they are listed."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write one section for each group."""
-        records = {
-            parameter.name: record
-            for parameter in self.get_params(ctx)
-            if (record := parameter.get_help_record(ctx)) is not None
-        }
-        for title, names in self.groups.items():
-            self._write(formatter, title, [records.pop(name) for name in names])
-        self._write(formatter, "Connection, cache and output", list(records.values()))
-
-    @staticmethod
-    def _write(formatter: click.HelpFormatter, title: str, rows: list[tuple[str, str]]) -> None:
-        with formatter.section(title):
-            formatter.write_dl(rows)
-
-
-class FetchCommand(GroupedCommand):
-    """`mxr fetch`, with its options in groups."""
-
-    groups: ClassVar = {
-        "What to fetch": (*facts.names(facts.USUAL), "locked"),
+@command(
+    usual=("arch", "rocm", "migraphx", "batch", "precision", "consumer", "output", "locked", "on_miss", "offline"),
+    groups={
         "Where to": ("output", "per_arch", "name", "force", "link"),
         "On a miss": ("on_miss", "retry", "verbose"),
-        "ONNX Runtime": ("genai_config", "ort", "ort_python", "ort_migraphx", "ort_level", "ort_bytes"),
-        "Advanced": (
-            *(PARAMETERS.get(fact.name, fact.name) for fact in facts.FACTS if not fact.has(facts.USUAL)),
-            *("host_file", "whole_node"),
-        ),
-    }
-
-
-@click.command(cls=FetchCommand)
+        "ONNX Runtime": ("genai_config", *ORT),
+    },
+)
 @click.argument("model", metavar="[MODEL]", required=False)
 @click.option(
     "--genai-config",
@@ -123,28 +91,30 @@ def fetch(
     """Fetch the compiled program for MODEL and print its path. MODEL is an ONNX file, or the identity (sha256:...) of a
     model that the registry knows.
 
-    Facts that you do not give are detected on this host (see `mxr host`), come from defaults such as those in mxr.toml
-    (see `mxr config`), or are taken from the only program that fits. If several fit, they are listed with the options
-    that choose. The program comes from the cache or else from the registry, and every byte is verified. If no program
-    fits, the command fails and lists the closest ones with their differences.
-
     \b
     Fetch the program for an MI100, on any host:
       mxr fetch model.onnx --arch gfx908
-    Detect everything on a GPU host:
-      mxr fetch model.onnx
-    Leave nothing open, and write to a file:
-      mxr fetch model.onnx --arch gfx908 --rocm 7.2 --migraphx 2.15 --batch 8 --for python -o model.mxr
+    Detect everything on a GPU host, and write to a file:
+      mxr fetch model.onnx -o model.mxr
     Write the layout that Triton expects (see mxr consumers):
       mxr fetch model.onnx --for triton -o /models/
     Wait up to two hours for a worker to compile it:
       mxr fetch model.onnx --on-miss wait=2h
+    Fetch exactly what mxr.lock names:
+      mxr fetch model.onnx --locked
+
+    Facts that you do not give are detected on this host (see `mxr host`), come from defaults such as those in mxr.toml
+    (see `mxr config`), or are taken from the only program that fits. If several fit, they are listed with the options
+    that choose. Every byte is verified. If no program fits, the closest ones are listed with their differences.
+
+    \f
+    \b
+    Leave nothing open:
+      mxr fetch model.onnx --arch gfx908:sramecc+:xnack- --rocm 7.2 --migraphx 2.15 --batch 8 --for python
     Have ONNX Runtime on a worker write its cache files, if their names cannot be predicted:
       mxr fetch model.onnx --for ort --ort 1.27.1 --on-miss wait -o cache/
     Fetch several batch sizes, all or none, with an index file:
       mxr fetch model.onnx --batch 1,2,4,8,16 -o set/
-    Fetch exactly what mxr.lock names:
-      mxr fetch model.onnx --locked
     Fill a folder that AMD Inference Servers with different GPUs share:
       mxr fetch model.onnx --arch gfx90a --batch 8 --for amdinfer -o /models/ --per-arch
     """

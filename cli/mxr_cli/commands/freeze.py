@@ -8,11 +8,12 @@ import click
 
 from mxr.artifact.target import parse_input
 from mxr.errors import UsageError
+from mxr_cli.help import command
 from mxr_cli.options import FOLLOW_LINKS, Session, local
 from mxr_cli.output import echo, print_json
 
 
-@click.command
+@command()
 @click.argument("model", metavar="MODEL", type=click.Path(path_type=Path))
 @click.option(
     "--batch",

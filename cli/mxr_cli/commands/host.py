@@ -10,6 +10,7 @@ import click
 
 from mxr.artifact.target import FEATURES, GfxArch, userland
 from mxr.host_facts.host import HostTarget
+from mxr_cli.help import command
 from mxr_cli.options import Session, local
 from mxr_cli.output import echo, note, print_json
 
@@ -45,7 +46,7 @@ def _facts(gpu: HostTarget) -> Mapping[str, str]:
     return {name: value for name, value in found.items() if LABEL_VALUE.fullmatch(value)}
 
 
-@click.command
+@command()
 @click.option(
     "--host",
     "host_file",

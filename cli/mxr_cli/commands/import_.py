@@ -11,12 +11,17 @@ from mxr.display.text import counted
 from mxr.errors import UsageError
 from mxr.plans.lockfile import save_lock
 from mxr.request.builder import RequestOptions
-from mxr_cli.fetching.fetch_options import OrtOptions, ort_options
+from mxr_cli.fetching.fetch_options import ORT, OrtOptions, ort_options
+from mxr_cli.help import command
 from mxr_cli.options import Session, common, request
 from mxr_cli.output import echo, note, print_json, transfer_progress
 
 
-@click.command("import")
+@command(
+    "import",
+    usual=("into", "lock_file", "restore", "ort_cache", "model", "arch", "rocm", "migraphx", "batch", "ort"),
+    groups={"ONNX Runtime": ORT},
+)
 @click.argument("bundle", metavar="[BUNDLE]", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--into", type=click.Choice(["cache", "registry"]), help="Import into the local cache (default) or the registry."

@@ -10,11 +10,12 @@ import click
 
 from mxr.artifact.key import value_text
 from mxr.errors import MismatchError
+from mxr_cli.help import command
 from mxr_cli.options import Session, local
 from mxr_cli.output import echo, format_size, note, print_json
 
 
-@click.command
+@command()
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @click.option(
     "--model", metavar="MODEL", type=click.Path(path_type=Path), help="Also compare FILE with this ONNX file."
@@ -117,7 +118,7 @@ def _flat(document: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     return rows
 
 
-@click.command
+@command()
 @click.argument("left", metavar="A", type=click.Path(path_type=Path))
 @click.argument("right", metavar="B", type=click.Path(path_type=Path))
 @local

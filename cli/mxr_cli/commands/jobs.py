@@ -9,6 +9,7 @@ import click
 from mxr.display.streams import write_log
 from mxr.errors import UsageError
 from mxr_cli.compile_on_miss import finished_artifact
+from mxr_cli.help import command
 from mxr_cli.job_progress import poll_seconds, progress_line, show_progress
 from mxr_cli.options import FOLLOW_LINKS, Session, common
 from mxr_cli.output import echo, format_duration, format_time, key_cells, note, print_json, print_table
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from mxr.protocol.jobs import Job
 
 
-@click.command
+@command()
 @click.argument("identity", metavar="[ID]", required=False)
 @click.option("--follow", is_flag=True, help="Show the log of job ID until the job ends; exit with 5 if it failed.")
 @click.option("--cancel", is_flag=True, help="Cancel job ID.")

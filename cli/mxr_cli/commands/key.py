@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from mxr.request.builder import RequestOptions
+from mxr_cli.help import command
 from mxr_cli.options import FOLLOW_LINKS, Session, common, matching, request
 from mxr_cli.output import echo, note, print_json
 
 
-@click.command
+@command(usual=("arch", "rocm", "migraphx", "batch", "inputs", "precision", "consumer", "kind"))
 @click.argument("model", metavar="MODEL")
 @request
 @matching
@@ -40,7 +41,7 @@ def key(session: Session, options: RequestOptions, model: str, as_request: bool)
     echo(f"key     {request_key.canonical}")
 
 
-@click.command
+@command()
 @click.argument("model", metavar="MODEL")
 @FOLLOW_LINKS
 @common

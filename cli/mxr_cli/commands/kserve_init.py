@@ -7,13 +7,14 @@ from dataclasses import replace
 import click
 
 from mxr.consumers import kserve
+from mxr_cli.help import command
 from mxr_cli.options import Session, common
 from mxr_cli.output import note
 
 from .fetch import fetch
 
 
-@click.command("kserve-init")
+@command("kserve-init")
 @click.argument("uri", metavar="URI")
 @click.argument("folder", metavar="FOLDER")
 @common

@@ -10,6 +10,7 @@ import click
 
 from mxr.display.text import printable
 from mxr.errors import NotFoundError, UsageError
+from mxr_cli.help import command
 from mxr_cli.options import Session, common
 from mxr_cli.output import echo, format_time, note, print_json
 
@@ -17,7 +18,7 @@ MOST = 8_192
 """Bytes that are read from standard input."""
 
 
-@click.command
+@command()
 @click.argument("url", metavar="[URL]", required=False)
 @common
 def login(session: Session, url: str | None) -> None:
@@ -62,7 +63,7 @@ def _read(registry: str) -> str:
     return "" if sys.stdin is None else sys.stdin.read(MOST)
 
 
-@click.command
+@command()
 @click.argument("url", metavar="[URL]", required=False)
 @common
 def logout(session: Session, url: str | None) -> None:
@@ -81,7 +82,7 @@ def logout(session: Session, url: str | None) -> None:
     print_json({"registry": settings.registry}) if session.as_json else echo(f"{settings.registry}: token removed")
 
 
-@click.command
+@command()
 @common
 def whoami(session: Session) -> None:
     """Show the principal of the token that is sent to the registry, what it allows, and when it expires."""

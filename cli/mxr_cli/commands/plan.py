@@ -10,6 +10,7 @@ import click
 
 from mxr.display.text import counted
 from mxr.errors import MxrError, UsageError
+from mxr_cli.help import command
 from mxr_cli.matrix_input import annotate_errors, matrix_options, read_requests
 from mxr_cli.options import Session, common, pipeline_environment
 from mxr_cli.output import ErrorFormat, echo, format_duration, key_cells, note, print_error, print_json, print_table
@@ -24,7 +25,7 @@ MAX_ROWS = 100
 """Cells that are listed without --json."""
 
 
-@click.command
+@command(usual=("before", "after", "output_format", "targets", "limit", "queue", "as_json"))
 @click.argument("matrix", metavar="[MATRIX.yaml]", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--from",

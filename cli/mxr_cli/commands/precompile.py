@@ -10,6 +10,7 @@ import click
 from mxr.display.streams import write_annotation
 from mxr.display.text import counted
 from mxr.errors import InterruptionError, UsageError
+from mxr_cli.help import command
 from mxr_cli.matrix_input import annotate_errors, matrix_options, read_requests
 from mxr_cli.options import PipelineEnvironment, Session, common, pipeline_environment
 from mxr_cli.output import ErrorFormat, echo, note, print_error, print_json, transfer_progress
@@ -24,7 +25,7 @@ REDRAW_SECONDS = 1.0
 """The poll interval on a terminal, which shows how long each compile has been running."""
 
 
-@click.command
+@command(usual=("on_miss", "retry", "junit", "targets", "limit", "as_json"))
 @click.argument("matrix", metavar="[MATRIX.yaml]", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--on-miss",

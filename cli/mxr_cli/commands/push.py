@@ -12,6 +12,7 @@ from mxr.errors import DamagedError, MismatchError, MxrError, UsageError
 from mxr.protocol.artifacts import PublicationIntent
 from mxr.request.builder import RequestOptions
 from mxr.util import disk
+from mxr_cli.help import command
 from mxr_cli.options import Session, common, request
 from mxr_cli.output import echo, note, print_json, transfer_progress
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from mxr.protocol.artifacts import Artifact
 
 
-@click.command
+@command(usual=("model", "rocm", "consumer", "arch", "migraphx", "precision", "batch", "kind", "amend", "also_for"))
 @click.argument("path", metavar="FILE|FOLDER", type=click.Path(path_type=Path))
 @click.option(
     "--model",
@@ -54,9 +55,15 @@ def push(
 ) -> None:
     """Publish the compiled program FILE for every host that can run it.
 
+    \b
+    mxr push model.mxr --model model.onnx --rocm 7.2.1 --for python
+    mxr push model.mxr --model model.onnx --kind ref --for python --precision fp16
+    mxr push /models/ --rocm 7.2.1 --for amdinfer
+
     The architecture with its features, the MIGraphX version, the input shapes and the target kind are read from the
     file. State the rest with options: nothing is taken from this host. An option that contradicts the file is an error.
 
+    \f
     Pushing the same file again has no effect. With other attributes it is an error (exit code 6), unless --amend is
     given, which also ends a promotion. A different file with the same key becomes a second artifact: the first one is
     served until `mxr promote`. What a worker built is preferred to what was pushed.
@@ -68,11 +75,6 @@ def push(
     With a FOLDER, publish every program below it, each with the model beside it: model.onnx for model.mxr, and also for
     model_b8.mxr, as AMD Inference Server names it. The options apply to all of them. Programs that cannot be published
     are listed, and the others are published all the same.
-
-    \b
-    mxr push model.mxr --model model.onnx --rocm 7.2.1 --for python
-    mxr push model.mxr --model model.onnx --kind ref --for python --precision fp16
-    mxr push /models/ --rocm 7.2.1 --for amdinfer
     """
     intent = PublicationIntent(amend=amend, also_for=also_for, restore=restore)
     if path.is_dir():

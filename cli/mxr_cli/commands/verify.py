@@ -10,12 +10,13 @@ from mxr.display.text import counted
 from mxr.errors import UsageError
 from mxr.plans import drift, pins
 from mxr.plans.lockfile import FILE_NAME, load_lock
+from mxr_cli.help import command
 from mxr_cli.options import Session, cached
 from mxr_cli.output import echo, note, print_json
 from mxr_cli.rows import report_findings
 
 
-@click.command
+@command()
 @click.argument("path", metavar="[LOCK|FOLDER]", type=click.Path(path_type=Path), default=FILE_NAME)
 @click.option(
     "--in",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
 from mxr.artifact.target import GfxArch, userland
+from mxr_cli.help import command
 from mxr_cli.options import Session, common
 from mxr_cli.output import echo, format_time, print_json, print_table
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from mxr.protocol.jobs import WorkerCapabilities
 
 
-@click.command
+@command()
 @common
 def workers(session: Session) -> None:
     """List the workers with the targets that each can compile for, and the declared pools.

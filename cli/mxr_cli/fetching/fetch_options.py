@@ -46,6 +46,8 @@ class OrtOptions:
         return {name: str(value) for name, value in values.items() if value}
 
 
+ORT = ("ort", "ort_python", "ort_migraphx", "ort_level", "ort_bytes")
+
 OPTIONS = (
     click.option(
         "--ort",
@@ -70,11 +72,10 @@ OPTIONS = (
 
 def ort_options(command: F) -> F:
     """Add the options that describe an ONNX Runtime. The function receives them as one `OrtOptions` named `ort`."""
-    names = ("ort", "ort_python", "ort_migraphx", "ort_level", "ort_bytes")
 
     @functools.wraps(command)
     def run(**values: Any) -> Any:
-        given = {name: values.pop(name) for name in names}
+        given = {name: values.pop(name) for name in ORT}
         return command(ort=OrtOptions(**given), **values)
 
     decorated = cast(F, run)

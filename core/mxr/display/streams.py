@@ -35,6 +35,12 @@ def write_error(program: str, message: str, hint: str) -> None:
         write_line(f"     {' '.join(hint.split())}", err=True)
 
 
+def write_text(text: str, *, err: bool = False) -> None:
+    """Write the lines of a text, such as the help of a command."""
+    for line in text.splitlines():
+        write_line(line, err=err)
+
+
 def write_traceback() -> None:
     """Write the traceback of the exception that is being handled to standard error."""
     import traceback

@@ -137,7 +137,7 @@ def test_cut_points_imports_only_what_it_needs():
     code = "import sys; from mxr.program import cut_points; print(*(name for name in sys.modules if 'mxr' in name))"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert set(loaded) <= {
-        *("mxr", "mxr.errors", "mxr.program", "mxr.program.cuts", "mxr.program.container"),
+        *("mxr", "mxr.errors", "mxr.version", "mxr.program", "mxr.program.cuts", "mxr.program.container"),
         *("mxr.program.messagepack", "mxr.program.source", "mxr.program.number_types"),
         *("mxr.display", "mxr.display.text", "mxr.display.text"),
     }

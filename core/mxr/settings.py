@@ -13,6 +13,7 @@ from typing import Any
 
 import mxr.facts as facts
 from mxr.configuration.config_file import ConfigFile, UntrustedFileError, read_config, user_config_dir, user_socket_dirs
+from mxr.configuration.proxies import Proxies
 from mxr.configuration.schema import SECONDS, VARIABLES, Setting, setting, settings_of
 from mxr.errors import UsageError
 from mxr.util import codec, disk
@@ -98,10 +99,10 @@ def _default_of(name: str) -> Callable[[object], Any]:
 class Settings:
     """The settings of a client. Their repr has no secret.
 
-    `socket_dirs`: folders of the sockets of this user's registries on this host. `withheld`: why a token is not for
-    `registry`, as a sentence. `config_dir`: folder of this user's configuration. `home`: the home folder, above which
-    no project file is looked for. `sources`: where each setting comes from, by its name; none for a default. `unused`:
-    sentences about configuration files that are not used.
+    `proxies`: those of the environment. `socket_dirs`: folders of the sockets of this user's registries on this
+    host. `withheld`: why a token is not for `registry`, as a sentence. `config_dir`: folder of this user's
+    configuration. `home`: the home folder, above which no project file is looked for. `sources`: where each setting
+    comes from, by its name; none for a default. `unused`: sentences about configuration files that are not used.
     """
 
     registry: str = setting(
@@ -139,6 +140,7 @@ class Settings:
     ca_file: Path | None = setting(
         None, "Certificates (PEM) of authorities that may sign the registry's.", check=_check_path
     )
+    proxies: Proxies = field(default_factory=Proxies)
     socket_dirs: tuple[Path, ...] = ()
     withheld: str = ""
     config_dir: Path | None = None
@@ -183,6 +185,7 @@ def load_settings(environ: Mapping[str, str], given: Mapping[str, Any] | None = 
                 break
     token = _token_settings((flags, variables, table), found.get("registry", DEFAULT_REGISTRY), found, sources)
     more = {"home": home, "config_dir": config.parent, "socket_dirs": user_socket_dirs(environ)}
+    more["proxies"] = Proxies.of(environ)
     return Settings(**found | token | more, sources=sources, unused=unused)
 
 

@@ -68,9 +68,13 @@ def test_each_value_and_where_it_comes_from(project: Path, run: Run, monkeypatch
     assert cells["inputs.x"] == ["N,3,32,32", str(project / "mxr.toml")]
     assert cells["consumer"] == ["-"]
     document = json.loads(run("config", "m.onnx", "--json").out)
-    assert set(document["settings"]) | set(document["defaults"]) == {*VARIABLES, *NAMES, "allow", "inputs.x"} - {
-        "inputs"
-    }
+    assert set(document["settings"]) | set(document["defaults"]) == {
+        *VARIABLES,
+        *NAMES,
+        "allow",
+        "inputs.x",
+        "proxy",
+    } - {"inputs"}
     assert document["defaults"]["batch"] == {"value": [1, 8], "from": str(project / "mxr.toml")}
     assert document["defaults"]["consumer"] == {"value": None, "from": None}
     assert document["project_files"] == [str(project / "mxr.toml")]

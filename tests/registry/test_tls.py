@@ -73,8 +73,27 @@ def test_a_client_that_does_not_says_what_to_set(served: Any, tmp_path: Path) ->
         with pytest.raises(NotARegistryError, match="is not trusted: ") as caught:
             client(served, ca_file).whoami()
         assert "MXR_CA_FILE" in caught.value.hint
-    with pytest.raises(UnreachableError):
+    with pytest.raises(UnreachableError) as caught_plain:
         Client(Settings(served.url.replace("https", "http"), token="t", timeout=5.0)).defaults()
+    assert f"its URL is {served.url}." in caught_plain.value.hint
+    with pytest.raises(NotARegistryError, match=r"is for another name: .*'localhost'") as caught:
+        Client(Settings(served.url.replace("127.0.0.1", "localhost"), token="t", ca_file=tmp_path / "one.pem")).whoami()
+    assert "MXR_CA_FILE" not in caught.value.hint
+
+
+@pytest.mark.parametrize("begins", [5, -5])
+def test_a_certificate_or_a_clock_that_is_wrong(start: Callable[..., Any], tmp_path: Path, begins: int) -> None:
+    pem, key = write_certificate(tmp_path, begins=begins)
+    server = start("--tls-cert", str(pem), "--tls-key", str(key))
+    with pytest.raises(NotARegistryError, match=r"is not valid at the time of this host, 20\d\d-") as caught:
+        client(server, pem).whoami()
+    assert "set the clock" in caught.value.hint and "MXR_CA_FILE" not in caught.value.hint
+
+
+def test_a_port_without_tls(start: Callable[..., Any]) -> None:
+    with pytest.raises(UnreachableError, match="does not speak TLS") as caught:
+        Client(Settings(start().url.replace("http", "https"), token="t", timeout=5.0)).defaults()
+    assert "http://" in caught.value.hint
 
 
 @pytest.mark.parametrize("text", [None, b"", b"no certificate"])

@@ -11,16 +11,22 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 
-def write_certificate(folder: Path, name: str = "tests", password: bytes | None = None) -> tuple[Path, Path]:
-    """Write a new certificate and its key; their paths. `password`: of the key."""
+def write_certificate(
+    folder: Path, name: str = "tests", password: bytes | None = None, *, host: str = "", begins: int = -1
+) -> tuple[Path, Path]:
+    """Write a new certificate and its key; their paths. `password`: of the key. `host`: a name beside 127.0.0.1.
+
+    `begins`: days from now; it is valid for two days.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    now = datetime.now(timezone.utc)
+    first = datetime.now(timezone.utc) + timedelta(days=begins)
+    names = [x509.IPAddress(ip_address("127.0.0.1")), *([x509.DNSName(host)] if host else [])]
     made = (
         x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .not_valid_before(first)
+        .not_valid_after(first + timedelta(days=2))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())
     )

@@ -69,7 +69,8 @@ def _settings(found: Settings) -> dict[str, dict[str, Any]]:
     from mxr.configuration.schema import settings_of
     from mxr.settings import Settings
 
-    return {
+    proxy, variable = found.proxies.choose(found.registry)
+    rows = {
         setting.name: {
             "value": setting.shown(getattr(found, setting.name)),
             "from": found.sources.get(setting.name, BUILT_IN),
@@ -77,6 +78,7 @@ def _settings(found: Settings) -> dict[str, dict[str, Any]]:
         for setting in settings_of("", Settings)
         if setting.name not in NAMES
     }
+    return rows | {"proxy": {"value": proxy and proxy.address, "from": variable or BUILT_IN}}
 
 
 def _defaults(defaults: RequestDefaults) -> dict[str, dict[str, Any]]:

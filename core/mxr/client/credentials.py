@@ -10,7 +10,6 @@ this user or root; a port belongs to whichever program takes it first.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from mxr.configuration.config_file import UntrustedFileError, read_config
+from mxr.configuration.proxies import is_loopback
 from mxr.errors import NotAllowedError, UnauthenticatedError, UsageError
 from mxr.facts import stated
 from mxr.protocol import local_socket
@@ -41,16 +41,6 @@ def refuse_plain(url: str) -> None:
 def is_loopback_url(url: str) -> bool:
     """Whether a URL is that of a TCP port of this host."""
     return url.startswith("http://") and is_loopback(urlsplit(url).hostname or "")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host name or address means this host."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
 
 
 SCHEME = "unix:"

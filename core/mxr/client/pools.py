@@ -1,20 +1,18 @@
-"""The connections of a client, and what it takes of replies: bytes, values and time, a proxy's errors, redirects.
+"""The connections of a client, by proxies or not, and what it takes of replies: bytes, values and time, redirects.
 
 A registry can be wrong, or lie. A read timeout bounds the pause between two bytes only: a reply that drips one byte a
 minute would last for ever. So the socket of a request is shut down after the timeout, while the header arrives as well
 as while the body does.
-
-Source for proxies: nginx.org, modules ngx_http_core_module and ngx_http_proxy_module (`client_max_body_size` is 1 MiB
-and `proxy_read_timeout` 60 s where nothing sets them).
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from mxr.errors import MxrError, TemporaryError, TooLargeError, UsageError
+from mxr.errors import UsageError
 
 if TYPE_CHECKING:
     import socket
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
 
     import urllib3
 
+    from mxr.configuration.proxies import Proxy
     from mxr.settings import Settings
 
 
@@ -41,7 +40,6 @@ MIN_RATE = 8 << 10
 @contextmanager
 def shut_down_after(seconds: float, shut_down: Callable[[], object]) -> Iterator[None]:
     """Call `shut_down` in another thread if the block takes longer."""
-    import threading
 
     def stop() -> None:
         with suppress(OSError, ValueError, RuntimeError, AttributeError):
@@ -61,35 +59,6 @@ def shut_down_after(seconds: float, shut_down: Callable[[], object]) -> Iterator
 def _nothing() -> None: ...
 
 
-PAGE = "The section on proxies in docs/operate.md has a configuration that works."
-
-HINTS = {
-    429: "Send fewer requests at the same time, or raise the limit of the proxy.",
-    413: f"Raise its limit of a request's body to 5 GiB; in nginx: `client_max_body_size 5g;`. {PAGE}",
-    502: "See whether the registry runs, and whether the proxy has its address.",
-    503: "See whether the registry runs, and whether the proxy has its address.",
-    504: "The registry took longer than the proxy waits. Let it wait for 20 minutes; in nginx: "
-    f"`proxy_read_timeout 20m;`. {PAGE}",
-}
-
-
-def proxy_error(status: int, server: str) -> MxrError | None:
-    """Return the error for a reply that does not come from the registry, None where it may come from anything.
-
-    `server`: the Server header of the reply.
-    """
-    hint = HINTS.get(status)
-    if hint is None:
-        return None
-    name = f" ({server[:60]})" if server else ""
-    if status == 413:
-        return TooLargeError(f"A proxy{name} in front of the registry does not take a body of this size.", hint=hint)
-    if status == 429:
-        return TemporaryError(f"A proxy{name} in front of the registry limits the rate of requests.", hint=hint)
-    what = "gave up waiting for the registry" if status == 504 else "does not reach the registry"
-    return TemporaryError(f"A proxy{name} in front of the registry {what} (HTTP status {status}).", hint=hint)
-
-
 PLAIN = {"User-Agent": "mxr/1", "Accept-Encoding": "identity"}
 """Headers without secrets, sent to any host."""
 
@@ -106,7 +75,7 @@ class RedirectHost:
     @contextmanager
     def follow(
         self,
-        pool: urllib3.PoolManager,
+        pool: ConnectionPools,
         first: urllib3.BaseHTTPResponse,
         timeout: float,
     ) -> Iterator[urllib3.BaseHTTPResponse | None]:
@@ -127,7 +96,7 @@ class RedirectHost:
                 preload_content=False,
                 decode_content=False,
             )
-        except (urllib3.exceptions.HTTPError, OSError):
+        except (urllib3.exceptions.HTTPError, OSError, UsageError):
             # All blobs are on the same host: without this, each of them would wait for the timeout.
             self.serves = False
             yield None
@@ -150,18 +119,46 @@ Connect = Callable[[str, int, "float | None"], "tuple[socket.socket, Path] | Non
 """Given host, port and timeout in seconds, returns a connected Unix socket and its path, or None for TCP."""
 
 
-def new_pool(settings: Settings, connections: int, connect: Connect = lambda *_: None) -> urllib3.PoolManager:
-    """Return a pool of so many connections to each host. `connect`: makes the connections without TLS.
+class ConnectionPools:
+    """Pools of so many connections to each host, one for each proxy. Can be used from several threads.
 
-    Raises `UsageError` for authorities that cannot be read.
+    `connect`: makes the connections without TLS. Raises `UsageError` for authorities that cannot be read.
     """
-    trust = _trust(settings.ca_file)
-    kind = _pool_manager(connect)
-    return kind(maxsize=connections, headers=PLAIN, retries=False, socket_options=_keepalive(), **trust)
+
+    def __init__(self, settings: Settings, connections: int, connect: Connect = lambda *_: None) -> None:
+        self.proxies = settings.proxies
+        self._trust = _trust(settings.ca_file)
+        self._connections = connections
+        self._connect = connect
+        self._pools: dict[str, urllib3.PoolManager] = {}
+        self._lock = threading.Lock()
+
+    def request(self, method: str, url: str, **how: Any) -> urllib3.BaseHTTPResponse:
+        """Send a request, as `urllib3.PoolManager.request` does. Raises `UsageError` for a proxy that is none."""
+        proxy, _ = self.proxies.choose(url)
+        with self._lock:
+            name = proxy.url if proxy else ""
+            if name not in self._pools:
+                self._pools[name] = self._new_pool(proxy)
+        return self._pools[name].request(method, url, **how)
+
+    def _new_pool(self, proxy: Proxy | None) -> urllib3.PoolManager:
+        import urllib3
+
+        more: dict[str, Any] = {}
+        if proxy is not None:
+            more["proxy_url"] = proxy.address
+            if proxy.account is not None:
+                more["proxy_headers"] = urllib3.make_headers(proxy_basic_auth=proxy.account)
+            if self._trust:
+                more["proxy_ssl_context"] = self._trust["ssl_context"]
+        kind = _timed_pools(urllib3.PoolManager if proxy is None else urllib3.ProxyManager, self._connect)
+        more |= {"maxsize": self._connections, "socket_options": _keepalive(), "retries": False}
+        return kind(headers=PLAIN, **more, **self._trust)
 
 
-def _pool_manager(connect: Connect) -> type[urllib3.PoolManager]:
-    """Return the class of a client's pools: with a deadline for the header of each reply.
+def _timed_pools(manager: type[Any], connect: Connect) -> type[urllib3.PoolManager]:
+    """Return a class of pools with a deadline for the header of each reply, also for that of a proxy.
 
     urllib3 is imported with the first request, to keep a fetch from the cache fast.
     """
@@ -179,6 +176,10 @@ def _pool_manager(connect: Connect) -> type[urllib3.PoolManager]:
                 found, self.socket_path = own or (super()._new_conn(), None)
                 return found
 
+            def _tunnel(self) -> None:
+                with shut_down_after(self.timeout or 0, lambda: self.sock.shutdown(socket.SHUT_RD)):
+                    super()._tunnel()
+
             def getresponse(self) -> Any:
                 with shut_down_after(self.timeout or 0, lambda: self.sock.shutdown(socket.SHUT_RD)):
                     return super().getresponse()
@@ -188,7 +189,7 @@ def _pool_manager(connect: Connect) -> type[urllib3.PoolManager]:
     def pool(kind: type[Any], connection: type[Any]) -> type[Any]:
         return type(kind.__name__, (kind,), {"ConnectionCls": timed(connection)})
 
-    class TimedPoolManager(urllib3.PoolManager):
+    class TimedPools(manager):  # type: ignore[misc]
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
             self.pool_classes_by_scheme = {
@@ -196,7 +197,7 @@ def _pool_manager(connect: Connect) -> type[urllib3.PoolManager]:
                 "https": pool(urllib3.HTTPSConnectionPool, HTTPSConnection),
             }
 
-    return TimedPoolManager
+    return TimedPools
 
 
 def _trust(ca_file: Path | None) -> dict[str, Any]:

@@ -5,7 +5,6 @@ Transfers of many blobs are in `transfer`, the requests of a worker in `worker`,
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -33,6 +32,7 @@ from mxr.settings import Settings
 from mxr.util import codec
 from mxr.util.hashing import CHUNK
 
+from .connection_errors import EXEMPT, connection_error, proxy_error, try_https
 from .credentials import Credentials, RegistrySocket, is_loopback_url
 from .pools import (
     MAX_ERROR,
@@ -40,9 +40,8 @@ from .pools import (
     MAX_VALUES,
     MIN_RATE,
     PLAIN,
+    ConnectionPools,
     RedirectHost,
-    new_pool,
-    proxy_error,
     returned_connection,
     shut_down_after,
 )
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     import urllib3
 
     from mxr.artifact.candidates import Candidates
+    from mxr.configuration.proxies import Proxy
     from mxr.protocol import access, surveys
     from mxr.protocol import jobs as job_protocol
 
@@ -76,7 +76,7 @@ MAX_PAGES = 1_000
 CONNECT = 10.0
 """Seconds to connect, where the timeout of the client is not shorter."""
 
-NOT_MODIFIED = 304
+NOT_MODIFIED, BAD_REQUEST = 304, 400
 
 CHECKING = 900.0
 """Additional seconds for a request during which the registry reads a whole model or program."""
@@ -103,13 +103,18 @@ class Client:
         """The Unix socket by which the last reply came; None for TCP."""
 
     @cached_property
-    def _pool(self) -> urllib3.PoolManager:
-        return new_pool(self._settings, self._connections, self._socket.connect)
+    def _pool(self) -> ConnectionPools:
+        return ConnectionPools(self._settings, self._connections, self._socket.connect)
 
     @cached_property
-    def _plain_pool(self) -> urllib3.PoolManager:
+    def _plain_pool(self) -> ConnectionPools:
         """Connections to other hosts, which get no token."""
-        return new_pool(self._settings, self._connections)
+        return ConnectionPools(self._settings, self._connections)
+
+    @property
+    def _proxy(self) -> Proxy | None:
+        """The proxy by which this client reaches the registry."""
+        return self._settings.proxies.choose(self._socket.base)[0]
 
     def with_timeout(self, seconds: float) -> Client:
         """Return a client with its own connection and a timeout of at most `seconds` without a byte received."""
@@ -451,12 +456,7 @@ class Client:
                 decode_content=False,
             )
         except (urllib3.exceptions.HTTPError, OSError) as problem:
-            if "CERTIFICATE_VERIFY_FAILED" in str(problem):
-                raise NotARegistryError(
-                    f"The certificate of {self.url} is not trusted: {_reason(problem)}.",
-                    hint="Set MXR_CA_FILE to the certificates (PEM) of the authority that signed it.",
-                ) from problem
-            raise UnreachableError(f"The registry at {self.url} does not answer: {_reason(problem)}.") from problem
+            raise connection_error(self.url, problem, self._proxy) from problem
         self.identity = reply.headers.get(artifact_protocol.REGISTRY_HEADER, "")
         self.socket_path = by_socket = getattr(reply.connection, "socket_path", None)
         if reply.status >= 400:
@@ -483,7 +483,7 @@ class Client:
         if self.identity or has_error(document):
             error = from_json(document, status=reply.status)
         else:
-            error = proxy_error(reply.status, reply.headers.get("server", "")) or self._foreign(reply)
+            error = proxy_error(reply.status, reply.headers.get("server", ""), self._proxy) or self._foreign(reply)
         error.retry_after = _retry_after(reply)
         from .hints import command_hint
 
@@ -501,12 +501,17 @@ class Client:
         elsewhere = reply.get_redirect_location()
         if elsewhere:
             facts.append(f"it redirects to {redact_url(elsewhere[:200])}")
+        way, hint = "", None
+        if elsewhere:
+            hint = "Use the URL of the registry itself (`mxr config` shows it): redirects are not followed."
+        elif self._proxy is not None:
+            way, hint = f" through the {self._proxy}", f"It may be an answer of the proxy itself. {EXEMPT}"
+        elif reply.status == BAD_REQUEST and self.url.startswith("http:"):
+            hint = try_https(self.url)
         return NotARegistryError(
-            f"What answers at {self.url} is not an mxr registry ({', '.join(facts)}; no header "
+            f"What answers at {self.url}{way} is not an mxr registry ({', '.join(facts)}; no header "
             f"{artifact_protocol.REGISTRY_HEADER}).",
-            hint="Use the URL of the registry itself (`mxr config` shows it): redirects are not followed."
-            if elsewhere
-            else None,
+            hint=hint,
         )
 
 
@@ -526,14 +531,3 @@ def _job(identity: str) -> str:
 def _query(filters: Mapping[str, str | float | None]) -> str:
     pairs = [f"{name}={quote(str(value), safe='')}" for name, value in filters.items() if value is not None]
     return "?" + "&".join(pairs) if pairs else ""
-
-
-def _reason(problem: Exception) -> str:
-    """Return the innermost reason in one line, without addresses of Python objects."""
-    import urllib3
-
-    while isinstance(problem, urllib3.exceptions.MaxRetryError) and problem.reason is not None:
-        problem = problem.reason
-    # urllib3 names the connection first: an address of a Python object, or host and port, which the error has already.
-    text = re.sub(r"^(?:<[^>]*>|\w+\([^()]*\)): ", "", str(problem))
-    return text.rstrip(".") or type(problem).__name__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mxr.client.pools import proxy_error
+from mxr.client.connection_errors import proxy_error
 from mxr.errors import TemporaryError, TooLargeError
 
 

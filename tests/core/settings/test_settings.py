@@ -152,7 +152,7 @@ def test_nothing_said(home: dict[str, str]) -> None:
 
 
 def test_every_setting_has_a_variable() -> None:
-    derived = {"home", "sources", "unused", "withheld", "config_dir", "socket_dirs"}
+    derived = {"home", "sources", "unused", "withheld", "config_dir", "socket_dirs", "proxies"}
     assert set(VARIABLES) == set(Settings.__dataclass_fields__) - derived == {*GIVEN, "token"}
 
 

@@ -289,7 +289,7 @@ class InterruptionError(MxrError):
     """Interrupted."""
 
     code, status, exit = "interrupted", 500, 130
-    usual_hint = "Run the same command again: it continues where it stopped."
+    usual_hint = "Run the same command again: uploads, and downloads into the cache, go on where they stopped."
     api_hint = "Send the request again."
 
 

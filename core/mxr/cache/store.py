@@ -2,6 +2,7 @@
 
     <cache_dir>/v2/                            an incompatible layout gets a new version folder
         files/ab/<sha256>                      a complete program, read-only, verified before it gets this name
+        files/ab/.mxr-partial-<sha256>         what an interrupted download left of it
         registries/<name>/registry.json        a registry URL with a namespace, and the UUID that answered there last
         registries/<name>/<uuid>/              the partition of that registry, see `partition`
         imported/                              the partition of imported bundles, whose records have no age
@@ -17,8 +18,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +31,7 @@ from mxr.artifact.manifest import File
 from mxr.artifact.matching import ANY, choose_candidate
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.records import Artifact, Model
-from mxr.errors import InvalidReplyError, Json, MxrError
+from mxr.errors import DamagedError, DiskFullError, InvalidReplyError, Json, MxrError
 from mxr.util import codec, disk
 from mxr.util.hashing import StatMemo, sha256_memoised
 
@@ -46,6 +48,10 @@ if TYPE_CHECKING:
 __all__ = ["CONFIRMABLE", "Answer", "Cache", "CachePolicy", "CacheState", "CachedAnswer", "CachedArtifact"]
 
 VERSION = "v2"
+
+PART_SECONDS, MAX_PARTS = 7 * 86_400.0, 8
+"""How long partial files of interrupted downloads are kept, and how many. Each takes the disk of a whole program."""
+
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -215,6 +221,61 @@ class Cache:
         finally:
             self.folder.remove(name)
             lock.__exit__(None, None, None)
+
+    @contextmanager
+    def partial_file(self, sha: str, final: Path) -> Iterator[int]:
+        """Yield the descriptor of a new program, which gets its final name after the block, and its name in errors.
+
+        It may hold what an interrupted download left, and is kept where this one is interrupted; not if the disk is
+        full, if the bytes are wrong, or if it is empty. Where another process has it, a file of its own is used.
+        Raises as `disk.atomic_file` does.
+        """
+        with self._own_part(sha) as descriptor:
+            if descriptor is None:
+                with disk.atomic_file(final, mode=0o444) as another:
+                    yield another
+                return
+            try:
+                yield descriptor
+                disk.finish_file(descriptor, final.with_name(disk.PARTIAL + sha), final, 0o444)
+            except BaseException as problem:
+                useless = isinstance(problem, (DiskFullError, DamagedError)) or not os.fstat(descriptor).st_size
+                if useless:
+                    self.folder.remove(_part_name(sha))
+                raise
+
+    @contextmanager
+    def _own_part(self, sha: str) -> Iterator[int | None]:
+        """Open and lock the partial file of a program for the block; None where that is not possible."""
+        import fcntl
+
+        with ExitStack() as stack:
+            descriptor = None
+            with suppress(OSError, MxrError):
+                opened = stack.enter_context(self.folder.open_to_write(_part_name(sha), os.O_RDWR))
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # It may have got its final name before it was locked.
+                if os.path.samestat(os.fstat(opened), self.folder.access_path(_part_name(sha)).lstat()):
+                    descriptor = opened
+            yield descriptor
+
+    def sweep_parts(self) -> None:
+        """Remove what interrupted downloads left a week ago, and all but the newest of the rest."""
+        import fcntl
+
+        kept: list[float] = []
+        found = []
+        for path in (self.root / "files").glob(f"*/{disk.PARTIAL}*"):
+            with suppress(OSError):
+                found.append((path.lstat().st_mtime, path))
+        for changed, path in sorted(found, reverse=True):
+            if len(kept) < MAX_PARTS and changed > time.time() - PART_SECONDS:
+                kept.append(changed)
+                continue
+            name = str(path.relative_to(self.root))
+            with suppress(OSError, MxrError), self.folder.open_to_write(name, os.O_RDWR) as descriptor:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self.folder.remove(name)
 
     # --- answers ---
 
@@ -455,6 +516,10 @@ def is_same_offer(one: Artifact, other: Artifact) -> bool:
     """Return whether two records of an artifact answer the same requests: the same facts, and served."""
     same = (one.id, one.digest, one.attributes) == (other.id, other.digest, other.attributes)
     return same and one.sound and one.answers_requests
+
+
+def _part_name(sha: str) -> str:
+    return f"files/{sha[:2]}/{disk.PARTIAL}{sha}"
 
 
 def _file_name(sha: str) -> str:

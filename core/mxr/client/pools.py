@@ -8,7 +8,7 @@ as while the body does.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -78,10 +78,11 @@ class RedirectHost:
         pool: ConnectionPools,
         first: urllib3.BaseHTTPResponse,
         timeout: float,
+        headers: Mapping[str, str],
     ) -> Iterator[urllib3.BaseHTTPResponse | None]:
         """Follow the redirect in `first` and yield the reply, or None when the registry has to send the bytes.
 
-        `timeout`: seconds without a byte received.
+        `timeout`: seconds without a byte received. `headers`: besides `PLAIN`.
         """
         import urllib3
 
@@ -89,7 +90,7 @@ class RedirectHost:
             reply = pool.request(
                 "GET",
                 first.headers.get("location", "") if first.status == 307 else "",
-                headers=PLAIN,
+                headers={**PLAIN, **headers},
                 retries=False,
                 redirect=False,
                 timeout=urllib3.Timeout(connect=min(CONNECT, timeout), read=timeout),
@@ -102,7 +103,7 @@ class RedirectHost:
             yield None
             return
         with returned_connection(reply):
-            yield reply if reply.status == 200 else None
+            yield reply if reply.status in (200, 206) else None
 
 
 @contextmanager

@@ -76,7 +76,7 @@ MAX_PAGES = 1_000
 CONNECT = 10.0
 """Seconds to connect, where the timeout of the client is not shorter."""
 
-NOT_MODIFIED, BAD_REQUEST = 304, 400
+OK, NOT_MODIFIED, BAD_REQUEST = 200, 304, 400
 
 CHECKING = 900.0
 """Additional seconds for a request during which the registry reads a whole model or program."""
@@ -323,27 +323,30 @@ class Client:
             self._read(reply)
 
     @contextmanager
-    def blob(self, sha: str, size: int | None = None, *, direct: bool = True) -> Iterator[Iterator[bytes]]:
-        """Yield an iterator over the chunks of a blob. A broken connection raises `UnreachableError` in it.
+    def blob(
+        self, sha: str, size: int | None = None, *, direct: bool = True, start: int = 0
+    ) -> Iterator[Iterator[bytes]]:
+        """Yield an iterator over the chunks of a blob from `start`. A broken connection raises `UnreachableError`.
 
         `size`: the bytes of the blob, which must arrive at `MIN_RATE` on average; without it, a day is allowed. The
         caller checks that there are not more bytes. The registry can redirect to a signed URL of its object store. If
         that host does not answer, or with `direct=False`, the registry sends the bytes itself.
         """
-        path = f"/blobs/{sha}"
+        path, headers = f"/blobs/{sha}", {"Range": f"bytes={start}-"} if start else {}
         seconds = self._settings.timeout + (86_400.0 if size is None else size / MIN_RATE)
         with ExitStack() as stack:
             found = None
             if direct and self._redirect_host.serves:
-                found = stack.enter_context(self._reply("GET", path, redirects=True))
+                found = stack.enter_context(self._reply("GET", path, None, headers, redirects=True))
                 if found.status >= 300:
                     found = stack.enter_context(
-                        self._redirect_host.follow(self._plain_pool, found, self._settings.timeout)
+                        self._redirect_host.follow(self._plain_pool, found, self._settings.timeout, headers)
                     )
             if found is None:
-                found = stack.enter_context(self._reply("GET", path + "?direct=no"))
+                found = stack.enter_context(self._reply("GET", path + "?direct=no", None, headers))
             stack.enter_context(shut_down_after(seconds, found.shutdown))
-            yield self._chunks(found)
+            # A server may send all of it all the same.
+            yield _skip(self._chunks(found), start if found.status == OK else 0)
 
     def _chunks(self, reply: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
         import urllib3
@@ -513,6 +516,14 @@ class Client:
             f"{artifact_protocol.REGISTRY_HEADER}).",
             hint=hint,
         )
+
+
+def _skip(chunks: Iterator[bytes], size: int) -> Iterator[bytes]:
+    """Yield the chunks without so many first bytes."""
+    for chunk in chunks:
+        if len(chunk) > size:
+            yield chunk[size:]
+        size = max(0, size - len(chunk))
 
 
 def _retry_after(reply: urllib3.BaseHTTPResponse) -> float | None:

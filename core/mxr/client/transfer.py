@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial, reduce
 from hashlib import sha256
 from pathlib import Path
@@ -13,11 +13,11 @@ from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from mxr.artifact.manifest import NO_CHAIN, Blob, File, next_chain
-from mxr.errors import DamagedBlobError, DamagedError, MxrError, NoSuchBlobError, TemporaryError
+from mxr.errors import DamagedBlobError, DamagedError, NoSuchBlobError, TemporaryError
 from mxr.protocol.artifacts import MAX_FOLLOWED
 from mxr.util import disk
 from mxr.util.frozen import dataclass
-from mxr.util.hashing import Data, hash_chunks, read_chunks
+from mxr.util.hashing import CHUNK, Data, hash_chunks, read_chunks
 
 from .registry import Client
 from .retry import TRANSFER, retry
@@ -66,32 +66,54 @@ def upload_and_publish(upload: Callable[[], object], publish: Callable[[], T]) -
 
 
 def download(
-    client: Client, file: File, final: Path, progress: Progress = ignore, here: Places | None = None
+    client: Client,
+    file: File,
+    final: Path,
+    progress: Progress = ignore,
+    here: Places | None = None,
+    target: AbstractContextManager[int] | None = None,
 ) -> os.stat_result:
     """Download a file to `final`, which appears only when every blob and the whole file match their sha256.
 
     Blobs in `here` are copied from there and verified in the same way; a blob that does not match is downloaded.
-    Returns the status of the file when its last byte was written. Raises `DamagedError` when the registry sends bytes
-    that do not match, `UnreachableError`, and a disk error as `disk.faults` does.
+    `target` opens the file to write and gives it its name (`disk.atomic_file` by default); what an interrupted download
+    left in it is hashed and not transferred again. Returns the status of the file when its last byte was written.
+    Raises `DamagedError` when the registry sends bytes that do not match, `UnreachableError`, and a disk error as
+    `disk.faults` does.
     """
-    with disk.atomic_file(final, mode=0o444) as descriptor:
-        with disk.faults(final):
+    received = False
+
+    def count(size: int) -> None:
+        nonlocal received
+        received = True
+        progress(size)
+
+    with target or disk.atomic_file(final, mode=0o444) as descriptor:
+        resumed = os.fstat(descriptor).st_size > 0
+        try:
             if file.size:
-                os.posix_fallocate(descriptor, 0, file.size)
-        spans = list(file.spans())
-        done = [threading.Event() for _ in spans]
-        # Threads can outlive an interrupted download. By then, the descriptor can belong to another file.
-        own = os.dup(descriptor)
+                with disk.faults(final):
+                    os.ftruncate(descriptor, min(file.size, os.fstat(descriptor).st_size))
+                    os.posix_fallocate(descriptor, 0, file.size)
+            spans = list(file.spans())
+            done = [threading.Event() for _ in spans]
+            # Threads can outlive an interrupted download. By then, the descriptor can belong to another file.
+            own = os.dup(descriptor)
 
-        def fetch(index: int) -> None:
-            offset, blob = spans[index]
-            place = (here or {}).get(blob.sha256)
-            obtain_blob(client, blob, DownloadTarget(own, offset, final), place, progress)
-            done[index].set()
+            def fetch(index: int) -> None:
+                offset, blob = spans[index]
+                place = (here or {}).get(blob.sha256)
+                obtain_blob(client, blob, DownloadTarget(own, offset, final, resumed), place, count)
+                done[index].set()
 
-        with TransferPool(fetch, range(len(spans)), AT_ONCE, lambda: os.close(own)) as pool:
-            if len(spans) > 1:
-                _check_whole(file, descriptor, done, pool)
+            with TransferPool(fetch, range(len(spans)), AT_ONCE, lambda: os.close(own)) as pool:
+                if len(spans) > 1:
+                    _check_whole(file, descriptor, done, pool)
+        except BaseException:
+            if not received:
+                with suppress(OSError):
+                    os.ftruncate(descriptor, 0)
+            raise
         return os.fstat(descriptor)
 
 
@@ -112,27 +134,39 @@ def _check_whole(file: File, descriptor: int, done: Sequence[threading.Event], p
 
 @dataclass(frozen=True, slots=True)
 class DownloadTarget:
-    """Where the bytes of a blob are written: an open file and an offset in it. `final`: its name in errors."""
+    """Where the bytes of a blob are written: an open file and an offset in it.
+
+    `final`: its name in errors. `resumed`: an earlier download may have written some of them.
+    """
 
     descriptor: int
     offset: int
     final: Path
+    resumed: bool = False
 
     def write(self, data: Data, at: int) -> None:
         """Write data at an offset within the blob. Raises as `disk.faults` does."""
         with disk.faults(self.final):
             disk.write_at(self.descriptor, data, self.offset + at)
 
+    def read(self, size: int, at: int = 0) -> Iterator[memoryview]:
+        """Return what is there from an offset within the blob, in chunks. Raises as `disk.faults` does."""
+        with disk.faults(self.final, "read"):
+            yield from read_chunks(self.descriptor, self.offset + at, size)
+
 
 def obtain_blob(
     client: Client, blob: Blob, target: DownloadTarget, here: tuple[Path, int] | None, progress: Progress = ignore
 ) -> None:
-    """Write a blob to `target`: copied from `here` if its bytes are there, else downloaded.
+    """Write a blob to `target`: what is there already stays, the rest is copied from `here`, else downloaded.
 
     Verifies the sha256 during the writing. Raises `DamagedBlobError`, `UnreachableError`, or a disk error.
     """
-    if here is None or not _copy_blob(here, blob, target, progress):
-        _download_blob(client, blob, target, progress)
+    blob_download = _BlobDownload(client, blob, target, progress)
+    if target.resumed and blob_download.adopt():
+        return
+    if here is None or blob_download.done or not _copy_blob(here, blob, target, progress):
+        retry(TRANSFER, blob_download.attempt)
 
 
 def _copy_blob(here: tuple[Path, int], blob: Blob, target: DownloadTarget, progress: Progress) -> bool:
@@ -154,37 +188,59 @@ def _copy_blob(here: tuple[Path, int], blob: Blob, target: DownloadTarget, progr
     return False
 
 
-def _download_blob(client: Client, blob: Blob, target: DownloadTarget, progress: Progress) -> None:
-    direct = True
+class _BlobDownload:
+    """A blob that arrives in a file, by several attempts if necessary. Each goes on where the last one stopped."""
 
-    def attempt() -> None:
-        nonlocal direct
+    def __init__(self, client: Client, blob: Blob, target: DownloadTarget, progress: Progress) -> None:
+        self.done = 0
+        """Bytes that are in the file and in the digest."""
+        self._digest = sha256()
+        self._client, self._blob, self._target, self._progress = client, blob, target, progress
+        self._direct = True
+
+    def adopt(self) -> bool:
+        """Take what an earlier download has written in order, up to the zeros of what it did not write.
+
+        Returns whether that is the whole blob. Nobody says that these bytes are right: the digest will.
+        """
+        size, filled = self._blob.size, 0
+        for at in range((size - 1) // CHUNK * CHUNK, -1, -CHUNK):
+            if kept := len(b"".join(self._target.read(min(CHUNK, size - at), at)).rstrip(b"\0")):
+                filled = at + kept
+                break
+        hash_chunks(self._target.read(filled), self._digest)
+        whole = self._digest.copy()
+        hash_chunks(self._target.read(size - filled, filled), whole)
+        complete = whole.hexdigest() == self._blob.sha256
+        self.done = self._blob.size if complete else filled
+        if self.done:
+            self._progress(self.done)
+        return complete
+
+    def attempt(self) -> None:
+        """Download the rest. Raises `DamagedBlobError` for bytes that do not match; the next attempt takes all."""
+        blob = self._blob
         # A signed URL can fail where the registry itself still has the right bytes.
-        first, direct = direct, False
-        _download_once(client, blob, target, progress, direct=first)
+        direct, self._direct = self._direct, False
+        try:
+            if self.done < blob.size:
+                with self._client.blob(blob.sha256, blob.size, direct=direct, start=self.done) as chunks:
+                    for chunk in chunks:
+                        self._write(chunk)
+            if self._digest.hexdigest() != blob.sha256:
+                raise _damaged(blob)
+        except DamagedBlobError:
+            self._progress(-self.done)
+            self.done, self._digest = 0, sha256()
+            raise
 
-    retry(TRANSFER, attempt)
-
-
-def _download_once(client: Client, blob: Blob, target: DownloadTarget, progress: Progress, *, direct: bool) -> None:
-    done, digest = 0, sha256()
-
-    def sink(data: Data, at: int) -> None:
-        nonlocal done
-        if at + len(data) > blob.size:
-            raise _damaged(blob)
-        target.write(data, at)
-        done += len(data)
-        progress(len(data))
-
-    try:
-        with client.blob(blob.sha256, blob.size, direct=direct) as chunks:
-            hash_chunks(chunks, digest, sink=sink)
-        if digest.hexdigest() != blob.sha256:
-            raise _damaged(blob)
-    except MxrError:
-        progress(-done)
-        raise
+    def _write(self, chunk: Data) -> None:
+        if self.done + len(chunk) > self._blob.size:
+            raise _damaged(self._blob)
+        self._target.write(chunk, self.done)
+        self._digest.update(chunk)
+        self.done += len(chunk)
+        self._progress(len(chunk))
 
 
 def _damaged(blob: Blob) -> DamagedBlobError:

@@ -165,18 +165,22 @@ def atomic_file(final: Path, mode: int = 0o644, before: FileState | None = None)
     try:
         try:
             yield descriptor
-            with faults(final):
-                give_mode(descriptor, mode)
-                os.fsync(descriptor)
+            finish_file(descriptor, partial, final, mode, before)
         finally:
             os.close(descriptor)
-        with faults(final):
-            _give_name(partial, final, before)
-            sync_folder(final.parent)
     except BaseException:
         with suppress(OSError):
             partial.unlink()
         raise
+
+
+def finish_file(descriptor: int, partial: Path, final: Path, mode: int, before: FileState | None = None) -> None:
+    """Give a file that is written its mode and its name; both survive a power failure. Raises as `faults` does."""
+    with faults(final):
+        give_mode(descriptor, mode)
+        os.fsync(descriptor)
+        _give_name(partial, final, before)
+        sync_folder(final.parent)
 
 
 def give_mode(descriptor: int, mode: int) -> None:

@@ -7,7 +7,7 @@ with the key of the request.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -362,8 +362,8 @@ def download_file(file: File, cache: Cache, client: Client, watch: Watch = unwat
 
     here = cache.find_blobs(model, file) if model else {}
 
-    def bring(final: Path) -> None:
-        written = transfer.download(client, file, final, watch(file.size), here)
+    def bring(final: Path, target: AbstractContextManager[int] | None = None) -> None:
+        written = transfer.download(client, file, final, watch(file.size), here, target)
         remember_written(final, written, {"sha256": file.sha256}, cache.memo)
 
     try:
@@ -371,8 +371,9 @@ def download_file(file: File, cache: Cache, client: Client, watch: Watch = unwat
     except MxrError as problem:
         bring(cache.stage_file(file.sha256, problem))
         return
+    cache.sweep_parts()
     try:
-        bring(final)
+        bring(final, cache.partial_file(file.sha256, final))
     except DiskFullError as problem:
         bring(cache.stage_file(file.sha256, cache.folder.explained(problem)))
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mxr.configuration.config_file import home_dir
 from mxr.configuration.reading import DEFAULT, ServiceValues, read_service
 from mxr.configuration.schema import BYTES, SECONDS, ServiceSchema, setting
 from mxr.settings import DEFAULT_REGISTRY, load_settings
@@ -206,10 +207,14 @@ def client_settings(values: ServiceValues, environ: Mapping[str, str]) -> Client
 
 def effective(values: ServiceValues, environ: Mapping[str, str]) -> dict[str, Any]:
     """Return what applies to the settings of the host, with or without a value, by path."""
-    home = Path(environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or "/") / ".cache")
+    home = home_dir(environ)
+    cache = environ.get("XDG_CACHE_HOME") or (home and home / ".cache")
+    spool = (
+        Path(cache) / "mxr-worker" if cache else Path(environ.get("TMPDIR") or "/tmp") / f"mxr-worker-{os.geteuid()}"
+    )
     return {
         "worker.name": values.value("worker.name") or platform.node() or "worker",
-        "worker.spool": Path(values.value("worker.spool") or home / "mxr-worker").absolute(),
+        "worker.spool": Path(values.value("worker.spool") or spool).absolute(),
         # Not resolved: the interpreter of a virtual environment is a symbolic link, and its packages are beside it.
         "worker.python": Path(values.value("worker.python") or sys.executable).absolute(),
         "worker.memory": default_memory() if values.value("worker.memory") is None else values.value("worker.memory"),

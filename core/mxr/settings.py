@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import mxr.facts as facts
-from mxr.configuration.config_file import ConfigFile, UntrustedFileError, read_config, user_config_dir, user_socket_dirs
+from mxr.configuration.config_file import (
+    ConfigFile,
+    UntrustedFileError,
+    home_dir,
+    read_config,
+    user_config_dir,
+    user_socket_dirs,
+)
 from mxr.configuration.proxies import Proxies
 from mxr.configuration.schema import SECONDS, VARIABLES, Setting, setting, settings_of
 from mxr.errors import UsageError
@@ -20,6 +27,8 @@ from mxr.util import codec, disk
 from mxr.util.frozen import dataclass
 
 DEFAULT_REGISTRY = "http://127.0.0.1:8765"
+
+STATE = ".local/state"
 
 KSERVE_CHOICES = ("ask", "wait", "local", "env", "host", "path")
 """What an operator can allow to the URIs of `kserve-init`: actions of on-miss, env, host facts and models by path."""
@@ -160,21 +169,22 @@ def load_settings(environ: Mapping[str, str], given: Mapping[str, Any] | None = 
 
     Raises `UsageError` for an invalid configuration file or value.
     """
-    home = Path(environ.get("HOME") or "/")
-    config = config_path(environ)
-    file, unused = _read_file(config)
+    home = home_dir(environ)
+    folder = user_config_dir(environ)
+    config = folder and folder / "config.toml"
+    file, unused = _read_file(config) if config else (None, ())
     table = (file and file.table()) or {}
     flags = {name: str(value) if isinstance(value, Path) else value for name, value in (given or {}).items()}
     flags = {name: value for name, value in flags.items() if value is not None}
     variables = {name: environ[variable] for name, variable in VARIABLES.items() if environ.get(variable)}
     if file is not None:
         file.check_names(table, VARIABLES)
-        if "token" in table:
+        if "token" in table and config:
             _require_private(config)
-    found: dict[str, Any] = {
-        "cache_dir": Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "mxr",
-        "state_dir": Path(environ.get("XDG_STATE_HOME") or home / ".local" / "state") / "mxr",
-    }
+    found: dict[str, Any] = {}
+    for name, variable, below in (("cache_dir", "XDG_CACHE_HOME", ".cache"), ("state_dir", "XDG_STATE_HOME", STATE)):
+        if above := environ.get(variable) or (home and home / below):
+            found[name] = Path(above) / "mxr"
     sources: dict[str, str] = {}
     for each in settings_of("", Settings):
         labels = (each.facts.option or f"--{each.name.replace('_', '-')}", each.variable, str(config))
@@ -183,9 +193,17 @@ def load_settings(environ: Mapping[str, str], given: Mapping[str, Any] | None = 
                 found[each.name] = _value(each, level[each.name], label, file if level is table else None)
                 sources[each.name] = label
                 break
+    if "cache_dir" not in found:
+        # What many users can write has a folder for each of them.
+        found["cache_dir"] = Path(environ.get("TMPDIR") or "/tmp")
+        unused += (f"this user has no home folder: the cache is in {found['cache_dir']}; MXR_CACHE_DIR names another",)
     token = _token_settings((flags, variables, table), found.get("registry", DEFAULT_REGISTRY), found, sources)
-    more = {"home": home, "config_dir": config.parent, "socket_dirs": user_socket_dirs(environ)}
-    more["proxies"] = Proxies.of(environ)
+    more = {
+        "home": home,
+        "config_dir": folder,
+        "socket_dirs": user_socket_dirs(environ),
+        "proxies": Proxies.of(environ),
+    }
     return Settings(**found | token | more, sources=sources, unused=unused)
 
 
@@ -229,11 +247,6 @@ def _token_settings(
     return none
 
 
-def config_path(environ: Mapping[str, str]) -> Path:
-    """Return the path of the user's configuration file, whether it exists or not."""
-    return user_config_dir(environ) / "config.toml"
-
-
 def _read_file(path: Path) -> tuple[ConfigFile | None, tuple[str, ...]]:
     """Return the user's file, and why it is not used."""
     try:
@@ -270,11 +283,13 @@ def check_token(value: object, source: str) -> str | None:
     return text
 
 
-def read_stored(config_dir: Path) -> dict[str, str]:
+def read_stored(config_dir: Path | None) -> dict[str, str]:
     """Return the token of each registry that `mxr login` has stored.
 
     Raises `UsageError` for a file that is no such store, or that others can read or write.
     """
+    if config_dir is None:
+        return {}
     path = config_dir / STORE
     try:
         file = read_config(path, private=True)
@@ -286,8 +301,13 @@ def read_stored(config_dir: Path) -> dict[str, str]:
     return found
 
 
-def write_stored(config_dir: Path, tokens: Mapping[str, str]) -> None:
-    """Replace what is stored. Raises `MxrError`."""
+def write_stored(config_dir: Path | None, tokens: Mapping[str, str]) -> None:
+    """Replace what is stored. Raises `MxrError`, also where this user has no folder for it."""
+    if config_dir is None:
+        raise UsageError(
+            "This user has no home folder, in which a token could be stored.",
+            hint="Set HOME or XDG_CONFIG_HOME, or give the token with MXR_TOKEN_FILE.",
+        )
     with disk.faults(config_dir):
         config_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     disk.write_whole(config_dir / STORE, codec.canonical(dict(tokens)).encode() + b"\n", mode=0o600)

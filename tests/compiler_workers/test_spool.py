@@ -29,8 +29,8 @@ class FakeRegistry:
         self._blobs = {sha256(each).hexdigest(): each for each in blobs}
 
     @contextmanager
-    def blob(self, sha: str, offset: int = 0, *, direct: bool = True) -> Iterator[Iterator[bytes]]:
-        data = self._blobs[sha]
+    def blob(self, sha: str, size: int = 0, *, direct: bool = True, start: int = 0) -> Iterator[Iterator[bytes]]:
+        data = self._blobs[sha][start:]
         yield (data[at : at + 10] for at in range(0, len(data), 10))
 
 

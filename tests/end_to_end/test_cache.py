@@ -43,7 +43,9 @@ def test_without_a_registry_the_cache_serves_what_was_exact(
     assert "has not confirmed for longer than max_stale" in refused["detail"]
     assert "--offline" in refused["hint"]
     assert mxr(*loose, "--offline").json["path"] == path
-    age(mxr, -8 * DAY)
+    age(mxr, -16 * DAY)
+    assert "the clock of this host is wrong, or was" in mxr(*loose, expect=69).error["detail"]
+    age(mxr, 8 * DAY)
     never_asked = mxr("fetch", model, *gpu, "--rocm", "7.2.1", "--offline", "--json").json
     assert never_asked["path"] == path
     by_hash = mxr("fetch", mxr("key", model, *gpu, "--json").json["model"], *gpu, "--json").json

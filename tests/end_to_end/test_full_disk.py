@@ -36,6 +36,10 @@ def test_a_host_without_room(
     final = tmp_path / "out" / "model.mxr"
     other("fetch", model, *ASKED, "-o", final, through=at_most(1), expect=75)
     assert not final.parent.exists()
+    final.parent.mkdir()
+    for words in (("-o", final), ("-o", f"{final.parent}/", "--for", "amdinfer")):
+        other("fetch", model, *ASKED, *words, through=at_most(1), expect=75)
+        assert not list(final.parent.iterdir()), "no record of what is not there"
     other("fetch", model, *ASKED, "-o", final)
     assert final.read_bytes() == program.read_bytes()
 

@@ -47,7 +47,7 @@ print(json.dumps([str(found.path), found.source, str(copy.path), copy.source, ne
 
 
 WARM = {
-    "mxr": "entry_point errors facts settings",
+    "mxr": "entry_point errors facts settings version",
     "mxr.artifact": "attributes compile_settings field_docs key limits manifest matching model_files partial "
     "records request_defaults target",
     "mxr.cache": "folder partition store usage_log",
@@ -57,10 +57,10 @@ WARM = {
     "mxr.onnxfile": "binding external file_types graph protobuf reader",
     "mxr.plans": "plan",
     "mxr.request": "builder defaults model",
-    "mxr.configuration": "config_file schema",
+    "mxr.configuration": "config_file proxies schema",
     "mxr.util": "codec disk doc frozen hashing",
     "mxr.workflows": "fetch preparation",
-    "mxr_cli": "main options output",
+    "mxr_cli": "main help options output",
     "mxr_cli.commands": "fetch",
     "mxr_cli.fetching": "fetch_options programs",
 }

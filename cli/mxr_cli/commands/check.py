@@ -11,11 +11,11 @@ import click
 from mxr.artifact.key import value_text
 from mxr.artifact.target import userland
 from mxr.display.text import counted, shell_quoted
-from mxr.errors import MismatchError
+from mxr.errors import MismatchError, MxrError, UsageError
 from mxr.request.builder import RequestOptions
 from mxr_cli.help import command
 from mxr_cli.options import Session, local, request
-from mxr_cli.output import echo, note, print_json
+from mxr_cli.output import echo, print_json
 
 if TYPE_CHECKING:
     from mxr.host_facts import Hardware, HostToolchain
@@ -36,7 +36,7 @@ def check(session: Session, options: RequestOptions, path: Path) -> None:
     With a FOLDER, check every .mxr file below it, wherever it comes from. Programs for another GPU or MIGraphX, files
     that are no programs, and files whose name states a batch size that the program does not have (resnet50_b8.mxr) are
     listed, and programs that mxr placed beside an ONNX file that is another model now. The exit code is 6 if there are
-    any, and 65 if the folder holds no program: then nothing was judged.
+    any, 65 if the folder holds no program, and 2 if neither this host nor --arch names a GPU to compare with.
 
     \b
     mxr check model.mxr --arch gfx908 --rocm 7.2 --migraphx 2.15
@@ -49,8 +49,7 @@ def check(session: Session, options: RequestOptions, path: Path) -> None:
     if path.is_dir():
         host = session.host()
         if not host.targets and options.arch is options.kind is None:
-            note("mxr: this host shows no GPU: only names and contents are checked; --arch ARCH states a target")
-            hardware, toolchain, where = Hardware(), installed_toolchain(options, host), "any host"
+            hardware, toolchain, where = Hardware(), installed_toolchain(options, host), ""
         else:
             hardware, toolchain = choose_hardware(options, host, [])
         _check_folder(session, options, path, where, (hardware, choose_toolchain(options, toolchain)))
@@ -102,20 +101,32 @@ def _check_folder(
     if not rows:
         raise nothing_to_check(folder)
     bad = [row for row in rows if row.problems]
+    compared = bool(where) or all(row.target == "ref" for row in rows)
     if session.as_json:
-        print_json({"ok": not bad, "folder": str(folder), "files": [row.to_json() for row in rows]})
+        print_json(
+            {
+                "ok": not bad and compared,
+                "compared": compared,
+                "folder": str(folder),
+                "files": [row.to_json() for row in rows],
+            }
+        )
     else:
         for row in rows:
             mark = "NO" if row.problems else "ok"
             more = "; ".join(row.problems) or _facts(row)
             echo(f"  {mark}  {row.name}  {more}{'' if row.placed else '  (mxr did not place it)'}")
-        if not bad:
-            echo(f"{folder}: {counted(len(rows), 'program')}, all fit {where}")
+        if not bad and compared:
+            echo(f"{folder}: {counted(len(rows), 'program')}, all fit {where or 'this host'}")
+    if not bad and not compared:
+        text = f"{folder}: {counted(len(rows), 'program')}, undamaged; not compared with a GPU: this host shows none."
+        _fail(session, UsageError(text, hint="Name one by --arch ARCH."))
     if bad:
         names = ", ".join(row.name for row in bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
+        on = f" on {where}" if where else ""
         command = f"mxr fetch MODEL{_arch_words(options)} -o {shell_quoted(folder)}"
         error = MismatchError(
-            f"{len(bad)} of the {counted(len(rows), 'program')} in {folder} cannot be used on {where}: {names}.",
+            f"{len(bad)} of the {counted(len(rows), 'program')} in {folder} cannot be used{on}: {names}.",
             hint=f"Move these away, and fetch what fits: {command}.",
             context={"files": [row.to_json() for row in bad[:100]]},
         )
@@ -134,7 +145,7 @@ def _arch_words(options: RequestOptions) -> str:
     return f" --arch {options.arch}" if options.arch else ""
 
 
-def _fail(session: Session, error: MismatchError) -> None:
+def _fail(session: Session, error: MxrError) -> None:
     """Raise the error. With --json, its document was printed already."""
     if session.as_json:
         raise click.exceptions.Exit(error.exit)

@@ -41,7 +41,6 @@ def login(session: Session, url: str | None) -> None:
     if token is None:
         raise UsageError("There is no token on standard input.", hint=f"mxr login {settings.registry} < FILE")
     found = Client(replace(settings, token=token, token_file=None, withheld="")).whoami()
-    assert settings.config_dir is not None
     write_stored(settings.config_dir, read_stored(settings.config_dir) | {settings.registry: token})
     for name in ("token", "token_file"):
         if name in settings.sources:
@@ -71,7 +70,6 @@ def logout(session: Session, url: str | None) -> None:
     from mxr.settings import load_settings, read_stored, write_stored
 
     settings = load_settings(os.environ, {"registry": url}) if url else session.settings
-    assert settings.config_dir is not None
     stored = read_stored(settings.config_dir)
     if stored.pop(settings.registry, None) is None:
         listed = ", ".join(sorted(stored)) or "none"

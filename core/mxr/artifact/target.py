@@ -69,6 +69,51 @@ def capable(arch: str, feature: str) -> bool:
     return arch in (SRAMECC if feature == "sramecc" else XNACK)
 
 
+RELEASES = {
+    **{"6.0": "2.8", "6.1": "2.9", "6.2": "2.10", "6.3": "2.11", "6.4": "2.12"},
+    **{"7.0": "2.13", "7.1": "2.14", "7.2": "2.15", "7.14": "2.16", "10.1": "2.18"},
+}
+"""The MIGraphX that was released with each ROCm, for examples. Source: the changelogs of AMDMIGraphX and ROCm."""
+
+PRODUCTS = {
+    "gfx906": "MI50, MI60, Radeon VII",
+    "gfx908": "MI100",
+    "gfx90a": "MI210, MI250, MI250X",
+    "gfx942": "MI300A, MI300X, MI308X, MI325X",
+    "gfx950": "MI350P, MI350X, MI355X",
+    "gfx1030": "RX 6800, RX 6800 XT, RX 6900 XT, RX 6950 XT, Pro W6800, Pro V620",
+    "gfx1100": "RX 7900 XTX, RX 7900 XT, RX 7900 GRE, Pro W7900, Pro W7800",
+    "gfx1101": "RX 7800 XT, RX 7700 XT, Pro W7700",
+    "gfx1102": "RX 7600, RX 7600 XT, Pro W7600, Pro W7500",
+    "gfx1103": "780M",
+    "gfx1150": "890M",
+    "gfx1151": "8060S",
+    "gfx1200": "RX 9060 XT",
+    "gfx1201": "RX 9070, RX 9070 XT, R9700",
+    "gfx926": "K100",
+    "gfx928": "K100 AI",
+    "gfx936": "BW1000",
+}
+"""The products of archs. Source: rocm.docs.amd.com, "GPU hardware specifications"; Hygon's documentation of DTK."""
+
+
+def _arch_hint(text: str) -> str:
+    """What to write instead of the name of a product, or of something like it."""
+    import difflib
+
+    def plain(name: str) -> str:
+        return re.sub(r"amd|hygon|instinct|radeon|pro|graphics|rx|[^a-z0-9]", "", name.lower())
+
+    known = {plain(name): (name.strip(), arch) for arch, row in PRODUCTS.items() for name in row.split(",")}
+    written = plain(text)
+    names = [written] if written in known else difflib.get_close_matches(written, known, 1, 0.8)
+    if not names:
+        return "Write it as gfx908, or gfx90a:sramecc+:xnack-."
+    name, arch = known[names[0]]
+    said = f"{name} is" if names == [written] else f"Did you mean {name}? It is"
+    return f"{said} {arch}: {stated('arch', arch)}."
+
+
 @dataclass(frozen=True, slots=True)
 class GfxArch:
     """A base arch with its features: `gfx90a:sramecc+:xnack-`. A feature that is not given is None (open, or any)."""
@@ -82,7 +127,7 @@ class GfxArch:
         """Parse `gfx908`, `gfx90a:sramecc+:xnack-` or `gfx11-generic`. Raises `UsageError`."""
         base, *rest = text.strip().split(":")
         if not (BASE_ARCH.fullmatch(base) or GENERIC_ARCH.fullmatch(base)):
-            raise UsageError(f"{text!r} is not a GPU arch.", hint="Write it as gfx908, or gfx90a:sramecc+:xnack-.")
+            raise UsageError(f"{text!r} is not a GPU arch.", hint=_arch_hint(text))
         found: dict[str, str] = {}
         for part in rest:
             name, sign = part[:-1], part[-1:]

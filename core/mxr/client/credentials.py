@@ -84,8 +84,7 @@ class Credentials:
     @cached_property
     def _stored(self) -> str | None:
         """The token that `mxr login` has stored for the registry."""
-        folder = self._settings.config_dir
-        return read_stored(folder).get(self._settings.registry) if folder else None
+        return read_stored(self._settings.config_dir).get(self._settings.registry)
 
     @property
     def _configured(self) -> str | None:

@@ -8,6 +8,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -107,13 +108,28 @@ def _spelled(name: str) -> str:
     return f"[\"']?{re.escape(name)}[\"']?"
 
 
-def user_config_dir(environ: Mapping[str, str]) -> Path:
-    """Return the folder of mxr's own files of this user, whether it exists or not.
+def home_dir(environ: Mapping[str, str]) -> Path | None:
+    """Return the home folder of this user, as `~` means it: by HOME, else by the user database.
+
+    None where it is not known, or `/`, which is what containers give to users that they do not know.
+    """
+    found = environ.get("HOME", "")
+    if not found.startswith("/"):
+        import pwd
+
+        with suppress(KeyError):
+            found = pwd.getpwuid(os.geteuid()).pw_dir
+    return Path(found) if found.strip("/") and found.startswith("/") else None
+
+
+def user_config_dir(environ: Mapping[str, str]) -> Path | None:
+    """Return the folder of mxr's own files of this user, whether it exists or not; None without a home folder.
 
     Source: XDG Base Directory Specification.
     """
     base = environ.get("XDG_CONFIG_HOME") or ""
-    return (Path(base) if base.startswith("/") else Path(environ.get("HOME") or "/") / ".config") / "mxr"
+    home = home_dir(environ)
+    return Path(base) / "mxr" if base.startswith("/") else home and home / ".config" / "mxr"
 
 
 def user_socket_dirs(environ: Mapping[str, str]) -> tuple[Path, ...]:
@@ -122,8 +138,9 @@ def user_socket_dirs(environ: Mapping[str, str]) -> tuple[Path, ...]:
     Source: XDG Base Directory Specification.
     """
     runtime = Path(environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}")
-    state = Path(environ.get("XDG_STATE_HOME") or Path(environ.get("HOME") or "/") / ".local" / "state")
-    return runtime / "mxr", state / "mxr" / "run"
+    home = home_dir(environ)
+    state = environ.get("XDG_STATE_HOME") or (home and home / ".local" / "state")
+    return (runtime / "mxr", *([Path(state) / "mxr" / "run"] if state else []))
 
 
 def read_config(
@@ -158,7 +175,7 @@ def read_config(
             return None
         raise UsageError(f"{path} is larger than {MAX_BYTES} bytes.", hint="Correct the file or remove it.")
     try:
-        return ConfigFile(path, data.decode(), within)
+        return ConfigFile(path, data.decode().removeprefix("\ufeff"), within)
     except UnicodeDecodeError as problem:
         if within:
             return None

@@ -7,14 +7,16 @@ never reached through a proxy. Source: curl(1), "Environment"; Python, urllib.re
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from dataclasses import field
-from urllib.parse import SplitResult, unquote, urlsplit
+from typing import TYPE_CHECKING
 
 from mxr.display.text import redact_url
 from mxr.errors import UsageError
 from mxr.util.frozen import dataclass
+
+if TYPE_CHECKING:
+    from urllib.parse import SplitResult
 
 PORTS = {"http": 80, "https": 443}
 
@@ -33,6 +35,8 @@ class Proxy:
     @property
     def account(self) -> str | None:
         """User and password, as `user:password`."""
+        from urllib.parse import unquote, urlsplit
+
         account, at, _ = urlsplit(self.url).netloc.rpartition("@")
         return unquote(account) if at else None
 
@@ -68,6 +72,9 @@ class Proxies:
 
         Raises `UsageError` for a proxy that mxr cannot use.
         """
+        # Not with the module: a fetch from the cache needs neither.
+        from urllib.parse import urlsplit
+
         try:
             parts = urlsplit(url)
             _ = parts.port
@@ -94,6 +101,8 @@ class Proxies:
 
 def is_loopback(host: str) -> bool:
     """Whether a host name or address means this host."""
+    import ipaddress
+
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -104,6 +113,8 @@ def is_loopback(host: str) -> bool:
 
 def _matches(entry: str, parts: SplitResult) -> bool:
     """Whether an entry of NO_PROXY exempts the host of a URL."""
+    import ipaddress
+
     host = (parts.hostname or "").rstrip(".")
     if entry == "*":
         return True

@@ -66,7 +66,8 @@ def write_layout(
         slot = replace(slot, before=kept)
         # The ledger is written first, so that after a crash every file that was already placed is known to be mxr's.
         ledger.write_ledger(folder, known.with_slot(name, slot))
-        _write_pieces(layout, folder, cache, differing, link=link)
+        with _forgotten_unless_placed(folder, known, [file.name for file in files]):
+            _write_pieces(layout, folder, cache, differing, link=link)
         gone = _entries_without(kept, old)
         if gone:
             _remove(folder, [entry for entry in gone if entry.name not in {file.name for file in files}], cache)
@@ -122,7 +123,23 @@ def record_under_lock(
                 # Another user's ledger, as in /tmp: the files are not recorded, so they are not replaced later.
                 if not _is_foreign(folder / ledger.NAME):
                     raise
-        yield before, differing
+        with _forgotten_unless_placed(folder, known, list(rows)):
+            yield before, differing
+
+
+@contextmanager
+def _forgotten_unless_placed(folder: Path, known: Ledger, names: Sequence[str]) -> Iterator[None]:
+    """Put the ledger back as it was if the block fails before one of these files is there, as on a full disk."""
+    try:
+        yield
+    except MxrError:
+        with suppress(OSError, MxrError):
+            if not any(os.path.lexists(folder / name) for name in names):
+                if known.slots:
+                    ledger.write_ledger(folder, known)
+                else:
+                    (folder / ledger.NAME).unlink()
+        raise
 
 
 def plain_slot(consumer: str, name: str, artifact: Artifact, request: Request) -> LedgerSlot:

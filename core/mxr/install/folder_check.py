@@ -61,6 +61,11 @@ class CheckedProgram:
         """The batch size of all inputs; None if they differ or are dynamic."""
         return batch_of(self.description) if self.description else None
 
+    @property
+    def target(self) -> str:
+        """The target that it was compiled for: gpu or ref; empty if that is not known."""
+        return "+".join((self.description or {}).get("targets") or ())
+
     def to_json(self) -> dict[str, Any]:
         """Return the row of this program in the document of `mxr check FOLDER --json`."""
         return {

@@ -420,7 +420,7 @@ def _missing(built: PreparedRequest, host: Host, toolchains: Toolchains | None) 
     if versions:
         problems.append(_no_toolchain(partial, versions, toolchains))
         words.append(f"the version of {_version_names(partial, versions)}")
-        flags += [(name, _examples(partial.vendor)[name]) for name in versions]
+        flags += [(name, _examples(partial)[name]) for name in versions]
     try:
         built.model.bind(built.options.batch, built.options.inputs)
     except UsageError as unbound:
@@ -447,13 +447,17 @@ def _version_names(partial: PartialRequest, versions: Sequence[str]) -> str:
     return " and ".join(names[name] for name in versions)
 
 
-def _examples(vendor: str | None) -> dict[str, str]:
-    return {"rocm": "25.04", "migraphx": "4.0"} if vendor == "hygon" else {"rocm": "7.2", "migraphx": "2.15"}
+def _examples(partial: PartialRequest) -> dict[str, str]:
+    """Versions that belong together, with those that are given."""
+    if partial.vendor == "hygon":
+        return {"rocm": "25.04", "migraphx": "4.0"}
+    rocm = partial.rocm or next((each for each, found in target.RELEASES.items() if found == partial.migraphx), "7.2")
+    return {"rocm": rocm, "migraphx": partial.migraphx or target.RELEASES.get(rocm, "VERSION")}
 
 
 def _no_toolchain(partial: PartialRequest, versions: Sequence[str], toolchains: Toolchains | None) -> UsageError:
     known = toolchains(partial.model, partial.arch) if toolchains else []
-    unknown, examples = _version_names(partial, versions), _examples(partial.vendor)
+    unknown, examples = _version_names(partial, versions), _examples(partial)
     have = f"The registry has this model for: {'; '.join(known)}." if known else "`mxr host` shows where mxr looked."
     return UsageError(
         f"The version of {unknown} is not given, not recorded and was not found on this host.",

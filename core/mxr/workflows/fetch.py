@@ -494,7 +494,10 @@ def _unreachable_error(request: Request, cached: CachedAnswer | None, cache: Cac
     if answer is None:
         hint = f"{problem.hint} {what_cache_lacks(cache)}"
         return type(problem)(problem.message, hint=hint)
+    best = cached or cache.best_match(request)
     why = "the registry has not confirmed for longer than max_stale"
+    if best is not None and best.record.age is not None and best.record.age < 0:
+        why = "the registry confirmed in the future: the clock of this host is wrong, or was"
     if not answer.match.exact:
         why += f" ({describe_inexact_match(request, answer)})"
     return type(problem)(

@@ -284,7 +284,7 @@ def _require_rest(
             name, example = ("DTK", "25.04") if hygon else ("ROCm", "7.2")
             missing.append((f"the {name} version", stated("rocm", example)))
     if flags["migraphx"] is None:
-        missing.append(("the MIGraphX version", stated("migraphx", "2.15")))
+        missing.append(("the MIGraphX version", stated("migraphx", "VERSION")))
     names = [name for name in FLAGS if flags[name] is None]
     if names:
         flag_options = " and ".join(f"{stated(name, True)} (or {stated(name, False)})" for name in names)

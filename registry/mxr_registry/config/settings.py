@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from mxr.artifact.matching import BUILT_ONLY
+from mxr.configuration.config_file import home_dir
 from mxr.configuration.reading import HiddenValueError, ServiceValues, read_service
 from mxr.configuration.schema import ServiceSchema, setting
 from mxr.display.text import redact_url
@@ -271,11 +272,19 @@ def check_served(values: ServiceValues, settings: RegistrySettings) -> None:
 
 
 def default_data_dir(environ: Mapping[str, str]) -> Path:
-    """Return the default data directory of this user. Source: XDG Base Directory Specification."""
+    """Return the default data directory of this user. Source: XDG Base Directory Specification.
+
+    Raises `UsageError` for a user without a home folder.
+    """
     base = environ.get("XDG_DATA_HOME") or ""
-    if not base.startswith("/"):
-        base = str(Path(environ.get("HOME") or Path.home()) / ".local" / "share")
-    return Path(base) / "mxr-registry"
+    if base.startswith("/"):
+        return Path(base) / "mxr-registry"
+    home = home_dir(environ)
+    if home is None:
+        raise UsageError(
+            "This user has no home folder for the data.", hint="Name a folder: --data DIR, or MXR_SERVE_DATA."
+        )
+    return home / ".local" / "share" / "mxr-registry"
 
 
 def _embedded_url(folder: Path) -> str:

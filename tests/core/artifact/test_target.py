@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from strategies import dims
 
 from mxr.artifact import target
-from mxr.artifact.target import FAMILY_OF, DynamicDim, GfxArch
+from mxr.artifact.target import FAMILY_OF, PRODUCTS, DynamicDim, GfxArch
 from mxr.errors import UsageError
 
 
@@ -194,3 +194,21 @@ def test_names_of_gfx1250() -> None:
     for text in ("gfx1250-", "gfx1250-strict-strict", "gfx1250-lax"):
         with pytest.raises(UsageError):
             GfxArch.parse(text)
+
+
+@for_each(
+    [
+        ("MI100", "MI100 is gfx908: --arch gfx908."),
+        ("mi210", "MI210 is gfx90a: --arch gfx90a."),
+        ("AMD Instinct MI300X", "MI300X is gfx942: --arch gfx942."),
+        ("rx7900xtx", "RX 7900 XTX is gfx1100: --arch gfx1100."),
+        ("MI3000X", "Did you mean MI300X? It is gfx942: --arch gfx942."),
+        ("", "Write it as gfx908, or gfx90a:sramecc+:xnack-."),
+        ("A100", "Write it as gfx908, or gfx90a:sramecc+:xnack-."),
+    ]
+)
+def test_the_name_of_a_product_is_answered_with_its_arch(text: str, hint: str) -> None:
+    with pytest.raises(UsageError, match="is not a GPU arch") as caught:
+        GfxArch.parse(text)
+    assert caught.value.hint == hint
+    assert set(PRODUCTS) == {str(GfxArch.parse(arch)) for arch in PRODUCTS}

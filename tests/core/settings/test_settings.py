@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from paths import ROOT
 
 from mxr.configuration.schema import VARIABLES
 from mxr.errors import UsageError
-from mxr.settings import DEFAULT_REGISTRY, Settings, load_settings
+from mxr.settings import DEFAULT_REGISTRY, Settings, load_settings, read_stored, write_stored
 
 FILE = """
 registry = "http://file:1"
@@ -149,6 +151,35 @@ def test_nothing_said(home: dict[str, str]) -> None:
     folders = {"state_dir": state, "config_dir": Path(home["HOME"]) / ".config" / "mxr", "home": Path(home["HOME"])}
     sockets = (Path(f"/run/user/{os.geteuid()}/mxr"), state / "run")
     assert load_settings(home) == Settings(DEFAULT_REGISTRY, None, cache, socket_dirs=sockets, **folders)
+
+
+def test_the_home_folder_is_what_the_user_database_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_dir="/home/alice"))
+    for environ in ({}, {"HOME": ""}, {"HOME": "here"}):
+        found = load_settings(environ)
+        assert found.cache_dir == Path("/home/alice/.cache/mxr") and found.config_dir == Path("/home/alice/.config/mxr")
+
+
+def test_a_user_without_a_home_folder_leaves_nothing_in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(_: int) -> None:
+        raise KeyError
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    for environ in ({}, {"HOME": "/"}, {"HOME": "//"}):
+        found = load_settings(environ)
+        assert found.cache_dir == Path("/tmp") and "MXR_CACHE_DIR" in found.unused[0]
+        assert (found.home, found.config_dir, found.state_dir) == (None, None, None)
+        assert read_stored(found.config_dir) == {}
+        with pytest.raises(UsageError, match="no home folder"):
+            write_stored(found.config_dir, {})
+    assert load_settings({"HOME": "/", "TMPDIR": "/run/x"}).cache_dir == Path("/run/x")
+    found = load_settings({"HOME": "/", "MXR_CACHE_DIR": "/cache"})
+    assert (found.cache_dir, found.unused) == (Path("/cache"), ())
+
+
+def test_a_file_that_begins_with_a_byte_order_mark(home: dict[str, str]) -> None:
+    write(home, b'\xef\xbb\xbfrocm = "7.2"\r\n')
+    assert load_settings(home).rocm == "7.2"
 
 
 def test_every_setting_has_a_variable() -> None:

@@ -311,3 +311,36 @@ def write_stored(config_dir: Path | None, tokens: Mapping[str, str]) -> None:
     with disk.faults(config_dir):
         config_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     disk.write_whole(config_dir / STORE, codec.canonical(dict(tokens)).encode() + b"\n", mode=0o600)
+
+
+MARK = "  # by `mxr login`"
+
+
+def set_default_registry(settings: Settings) -> Path | None:
+    """Write the registry of these settings into the user's file, as the default; return the file.
+
+    Returns None, and changes nothing, where a file names a token: it would go to another registry then. Raises
+    `MxrError`.
+    """
+    assert settings.config_dir is not None
+    path = settings.config_dir / "config.toml"
+    file, unused = _read_file(path)
+    if unused or path.is_symlink() or {"token", "token_file", "registry"} & ((file and file.table()) or {}).keys():
+        return None
+    # Before any table of the file.
+    line = f"registry = {codec.canonical(settings.registry)}{MARK}\n"
+    disk.write_whole(path, (line + (file.text if file else "")).encode(), mode=0o600)
+    return path
+
+
+def unset_default_registry(settings: Settings) -> Path | None:
+    """Remove what `set_default_registry` wrote for the registry of these settings; return the file if it did."""
+    if settings.config_dir is None:
+        return None
+    path = settings.config_dir / "config.toml"
+    file, _ = _read_file(path)
+    line = f"registry = {codec.canonical(settings.registry)}{MARK}\n"
+    if file is None or path.is_symlink() or not file.text.startswith(line):
+        return None
+    disk.write_whole(path, file.text.removeprefix(line).encode(), mode=0o600)
+    return path

@@ -1,6 +1,6 @@
-"""The client, installed from its wheel, fetches a program on the oldest and the newest supported Python here.
+"""The programs, installed from their wheel, work on the oldest and the newest supported Python here.
 
-In a soak run, on each.
+In a soak run, on each, and registry and worker as well.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness.scale import SOAK
-from paths import ROOT
+from harness.scale import SOAK, only_in_soak
+from paths import DATA, DOUBLES, ROOT
+from servers.nginx import free_port
 
 from .conftest import Programs
-from .stack import Host
+from .stack import Host, clean_environ, eventually
 
 ON = ("embedded",)
 MINORS = (10, 11, 12, 13) if SOAK else (10, 13)
@@ -79,3 +80,34 @@ def test_the_client_works_from_its_wheel(
     path = run(command, "fetch", str(model), *gpu, environ=environ).strip()
     assert Path(path).read_bytes() == programs.gfx908.read_bytes()
     assert Path(run(own, "-c", FETCH, str(model), environ=environ).strip()).read_bytes() == programs.gfx908.read_bytes()
+
+
+@only_in_soak
+@pytest.mark.parametrize("minor", [minor for minor in MINORS if interpreter(minor)])
+def test_registry_and_worker_work_from_their_wheel(wheel: Path, tmp_path: Path, minor: int) -> None:
+    python = interpreter(minor)
+    assert python is not None
+    environment = tmp_path / "environment"
+    run(python, "-m", "venv", "--without-pip", str(environment))
+    own = str(environment / "bin" / "python")
+    install = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", own, "install")
+    run(*install, f"{wheel}[registry,workers]")
+    environ = clean_environ(tmp_path) | {"PYTHONPATH": str(DOUBLES), "MXR_REGISTRY": f"http://127.0.0.1:{free_port()}"}
+    port = environ["MXR_REGISTRY"].rpartition(":")[2]
+    log = tmp_path / "log"
+    with log.open("w") as out:
+        registry = subprocess.Popen(
+            [str(environment / "bin" / "mxr-registry"), "serve", "--port", port], env=environ, stdout=out, stderr=out
+        )
+    try:
+        eventually(lambda: "listening" in log.read_text())
+        shutil.copy(DATA / "models" / "convrelu.onnx", tmp_path / "m.onnx")
+        asked = ("fetch", str(tmp_path / "m.onnx"), "--kind", "ref", "--migraphx", "2.15", "--batch", "4")
+        command = str(environment / "bin" / "mxr")
+        queued = [command, *asked, "--for", "python", "--on-miss", "ask"]
+        assert subprocess.run(queued, env=environ, check=False, capture_output=True).returncode == 4
+        run(str(environment / "bin" / "mxr-worker"), "run", "--kind", "ref", "--drain", environ=environ)
+        assert Path(run(command, *asked, environ=environ).strip()).stat().st_size > 0
+    finally:
+        registry.terminate()
+        registry.wait(60)

@@ -18,7 +18,7 @@ ON = ("embedded",)
 
 def made(registry: Registry, name: str, *scopes: str) -> str:
     """A new token."""
-    _, said = registry.call("POST", "/v1/tokens", {"name": name, "scopes": scopes})
+    _, said = registry.call("POST", "/v1/tokens", {"name": name, "scopes": scopes, "expires": None})
     return str(said["secret"])
 
 
@@ -45,6 +45,29 @@ def test_a_token_is_stored_used_and_forgotten(registry: Registry, alice: Host) -
     assert alice("logout").out == f"{registry.url}: token removed\n"
     alice("whoami", expect=7)
     assert "No token is stored" in alice("logout", expect=3).err
+
+
+def test_the_first_one_becomes_the_default(
+    registry: Registry, own_registry: Callable[..., Registry], alice: Host
+) -> None:
+    """Where nothing else is, and until the logout."""
+    other, config = own_registry(), Path(alice.environ["XDG_CONFIG_HOME"]) / "mxr" / "config.toml"
+    secret, another = made(registry, "alice", "fetch"), made(other, "alice-2", "fetch")
+    alice("login", registry.url, stdin=secret)
+    assert not config.exists(), "MXR_REGISTRY names one"
+    del alice.environ["MXR_REGISTRY"]
+    assert "is the default registry from now on" in alice("login", registry.url, stdin=secret).err
+    assert alice("whoami").out == f"alice (fetch) at {registry.url}\n"
+    # It stays, also where the file has more.
+    config.write_text(config.read_text() + 'timeout = "50s"\n')
+    assert "default" not in alice("login", other.url, stdin=another).err
+    assert alice("whoami").out == f"alice (fetch) at {registry.url}\n"
+    assert "no more" in alice("logout", registry.url).err
+    assert config.read_text() == 'timeout = "50s"\n'
+    # A token in the file is for another registry.
+    config.write_text(f'token = "{secret}"\n')
+    assert f"set MXR_REGISTRY={other.url}" in alice("login", other.url, stdin=another).err
+    assert config.read_text() == f'token = "{secret}"\n'
 
 
 def test_each_registry_has_its_own(registry: Registry, own_registry: Callable[..., Registry], alice: Host) -> None:

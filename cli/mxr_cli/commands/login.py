@@ -26,6 +26,7 @@ def login(session: Session, url: str | None) -> None:
 
     The token is asked for, or read from standard input. The registry must accept it. It is kept in tokens.json beside
     config.toml, readable by this user only, and sent to this registry only. MXR_TOKEN and MXR_TOKEN_FILE come first.
+    If no registry is configured, this one becomes the default, in config.toml.
 
     \b
     mxr login https://registry.example.com
@@ -33,7 +34,14 @@ def login(session: Session, url: str | None) -> None:
     """
     from mxr.client.credentials import is_loopback_url
     from mxr.client.registry import Client
-    from mxr.settings import check_token, load_settings, read_stored, write_stored
+    from mxr.settings import (
+        DEFAULT_REGISTRY,
+        check_token,
+        load_settings,
+        read_stored,
+        set_default_registry,
+        write_stored,
+    )
 
     settings = load_settings(os.environ, {"registry": url, "plaintext": session.settings.plaintext}) if url else None
     settings = settings or session.settings
@@ -42,6 +50,13 @@ def login(session: Session, url: str | None) -> None:
         raise UsageError("There is no token on standard input.", hint=f"mxr login {settings.registry} < FILE")
     found = Client(replace(settings, token=token, token_file=None, withheld="")).whoami()
     write_stored(settings.config_dir, read_stored(settings.config_dir) | {settings.registry: token})
+    if url and "registry" not in session.settings.sources and settings.registry != DEFAULT_REGISTRY:
+        path = set_default_registry(settings)
+        note(
+            f"mxr: {settings.registry} is the default registry from now on ({path}); `mxr logout` undoes it."
+            if path
+            else f"mxr: another registry is the default: set MXR_REGISTRY={settings.registry} to use this one."
+        )
     for name in ("token", "token_file"):
         if name in settings.sources:
             note(f"mxr: {settings.sources[name]} is set, and comes before what is stored.")
@@ -66,8 +81,11 @@ def _read(registry: str) -> str:
 @click.argument("url", metavar="[URL]", required=False)
 @common
 def logout(session: Session, url: str | None) -> None:
-    """Remove the token that `mxr login` stored for the registry at URL. It stays valid until it is revoked."""
-    from mxr.settings import load_settings, read_stored, write_stored
+    """Remove the token that `mxr login` stored for the registry at URL. It stays valid until it is revoked.
+
+    If `mxr login` made this registry the default, it is none any more.
+    """
+    from mxr.settings import load_settings, read_stored, unset_default_registry, write_stored
 
     settings = load_settings(os.environ, {"registry": url}) if url else session.settings
     stored = read_stored(settings.config_dir)
@@ -77,6 +95,8 @@ def logout(session: Session, url: str | None) -> None:
             f"No token is stored for {settings.registry}.", hint=f"Registries with a stored token: {listed}."
         )
     write_stored(settings.config_dir, stored)
+    if unset_default_registry(settings):
+        note(f"mxr: {settings.registry} is the default registry no more.")
     print_json({"registry": settings.registry}) if session.as_json else echo(f"{settings.registry}: token removed")
 
 

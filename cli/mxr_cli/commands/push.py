@@ -105,6 +105,7 @@ def _publish(
     if not intent.also_for:
         refuse_recorded_for_another(folder, file, known, session.cache().memo)
     labels = label_program(options, known, description)
+    session.say_once(labels.notes)
     provenance: dict[str, Any] = {"tool": "mxr push"} | ({"warnings": list(labels.warnings)} if labels.warnings else {})
     progress = transfer_progress("pushing")
     doubts: list[str] = []

@@ -6,7 +6,7 @@ known only by its hash there is nothing to compare.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,6 +40,12 @@ TYPES = {
 }
 """MIGraphX's number types by the element types of ONNX that it keeps. Source: MIGraphX, src/onnx/onnx_parser.cpp."""
 
+
+QUANTIZED = frozenset(
+    {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger", "QLinearConv"}
+    | {"QLinearMatMul", "QLinearAdd", "QLinearConcat", "QLinearMul", "QLinearSigmoid", "QLinearAveragePool"}
+)
+"""Operators by which a model itself computes in int8. Source: ONNX and ONNX Runtime, their lists of operators."""
 
 SHOWN = 8
 """Maximum number of outputs that the warnings name."""
@@ -172,3 +178,20 @@ def _types(key: Key, model: OnnxModel, description: Mapping[str, Any]) -> list[D
     seen = description.get("precisions") or ()
     odd = [word for word in seen if word in REDUCED and REDUCED[word] not in own]
     return [Difference("precision", "fp32", "+".join(odd))] if odd else []
+
+
+def has_own_precisions(model: OnnxModel, precisions: Sequence[str]) -> bool:
+    """Return whether a model itself computes in these precisions, so that no compile has to have asked for them.
+
+    A model that has float32, too, does not tell: a compile with fp16 would have changed the rest of it.
+    """
+    types, operators = model.types or frozenset(), model.operators or frozenset()
+    own = {word for word, name in REDUCED.items() if name in types and "float32" not in types}
+    if operators & QUANTIZED:
+        own.add("int8")
+        own |= {"fp16"} if operators & COMPUTED_IN_FP16 else set()
+    if any(name.startswith("float8") for name in types):
+        own.add("fp8")
+    if types & {"int4", "uint4"}:
+        own.add("int4w")
+    return own.issuperset(precisions)

@@ -34,6 +34,9 @@ TOKEN_ID = re.compile(r"[0-9a-f]{12}", re.ASCII)
 NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._@/:+-]{0,99}", re.ASCII)
 """The name of a principal, such as `ci`, `alice@example.com` or `team-a/worker`."""
 
+TOKEN_SECONDS = 90 * 86_400.0
+"""How long a token is valid where nobody says."""
+
 LOCAL = "local"
 """The principal of the tokens that a registry on a loopback address keeps for the user who runs it."""
 
@@ -71,11 +74,11 @@ class CreateToken:
     expires: Annotated[
         float | None,
         Doc(
-            "How long the token is valid; without it, until it is revoked. In seconds.",
+            "How long the token is valid, in seconds: 90 days, unless given. null: until it is revoked.",
             minimum=1,
             maximum=limits.MAX_TOKEN_SECONDS,
         ),
-    ] = None
+    ] = TOKEN_SECONDS
 
     def __post_init__(self) -> None:
         check_principal(self.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,12 +38,13 @@ Watch = Callable[[int], transfer.Progress]
 class PublicationLabel:
     """The key and the attributes under which a program is published.
 
-    `warnings`: sentences about facts of the label that the file makes doubtful.
+    `warnings`: sentences about facts of the label that the file makes doubtful. `notes`: what was taken to be so.
     """
 
     key: Key
     attributes: Attributes
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def label_program(options: RequestOptions, model: ModelReference, description: Mapping[str, Any]) -> PublicationLabel:
@@ -57,7 +58,10 @@ def label_program(options: RequestOptions, model: ModelReference, description: M
     arch = _labelled_arch(options, description)
     flags = _flags(options, description, kind)
     migraphx = options.migraphx or description.get("migraphx")
-    _require_rest(options, description, kind, arch, {**flags, "migraphx": migraphx})
+    reduced = [precision for precision in description.get("precisions") or () if precision != "fp32"]
+    own = options.precision is None and bool(reduced) and model_evidence.has_own_precisions(onnx, reduced)
+    unexplained = reduced if options.precision is None and not own else []
+    _require_rest(options, description, kind, arch, {**flags, "migraphx": migraphx}, unexplained)
     assert migraphx is not None
     vendor = options.vendor or ("hygon" if description.get("flavour") == "hygon" else "amd")
     versions, patches = _versions(options, description, migraphx, vendor)
@@ -72,7 +76,16 @@ def label_program(options: RequestOptions, model: ModelReference, description: M
     if options.calibration is not None:
         calibration.check_calibration(options.calibration, onnx.inputs, key.inputs)
     doubts = program_evidence.warnings(key, description) + model_evidence.warnings(onnx, description)
-    return PublicationLabel(key, attributes, doubts + compile_support.uncalibrated_warnings(key))
+    joined = "+".join(reduced)
+    notes = (
+        (
+            f"the program computes in {joined}, as the model itself does: taken as compiled with nothing requested "
+            f"(otherwise {stated('precision', joined)})",
+        )
+        if own
+        else ()
+    )
+    return PublicationLabel(key, attributes, doubts + compile_support.uncalibrated_warnings(key), notes)
 
 
 def _versions(
@@ -273,9 +286,17 @@ def _flags(options: RequestOptions, description: Mapping[str, Any], kind: str) -
 
 
 def _require_rest(
-    options: RequestOptions, description: Mapping[str, Any], kind: str, arch: GfxArch | None, flags: Mapping[str, Any]
+    options: RequestOptions,
+    description: Mapping[str, Any],
+    kind: str,
+    arch: GfxArch | None,
+    flags: Mapping[str, Any],
+    unexplained: Sequence[str],
 ) -> None:
-    """Raise `UsageError` listing everything that neither the file nor the options give."""
+    """Raise `UsageError` listing everything that neither the file nor the options give.
+
+    `unexplained`: the precisions of the program that neither the options nor the model explain.
+    """
     missing = []
     if kind == "gpu":
         missing += _missing_hardware(description, arch)
@@ -289,9 +310,8 @@ def _require_rest(
     if names:
         flag_options = " and ".join(f"{stated(name, True)} (or {stated(name, False)})" for name in names)
         missing.append((" and ".join(names), f"{stated('consumer', 'CONSUMER')}, or {flag_options}"))
-    found = [precision for precision in description.get("precisions") or () if precision != "fp32"]
-    if options.precision is None and found:
-        joined = "+".join(found)
+    if unexplained:
+        joined = "+".join(unexplained)
         missing.append(
             (
                 f"the precision (the program computes in {joined})",

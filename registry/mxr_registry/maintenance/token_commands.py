@@ -22,9 +22,13 @@ if TYPE_CHECKING:
 
 EXPIRES = Setting("", "expires", float, None, Facts("", unit=SECONDS, least=1, most=MAX_TOKEN_SECONDS))
 
+NEVER = "never"
+
 COMMAND_LINE = "mxr-registry"
 """Who made a token that no administrator made by the API."""
 
+
+UNUSED = "no use recorded (uses are recorded once a minute)"
 
 SCOPE_LINES = "\n".join(f"{scope:9} {text}" for scope, text in SCOPES.items())
 HELP = f"""Make, list and revoke the tokens that requests need. The registry may be running.
@@ -49,25 +53,29 @@ def token() -> None:
     help=f"What the token allows: {', '.join(SCOPES)}.",
 )
 @click.option(
-    "--expires", metavar="TIME", help="How long the token is valid, such as 12h or 90d. Default: until it is revoked."
+    "--expires",
+    metavar="TIME",
+    default="90d",
+    show_default=True,
+    help="How long the token is valid, such as 12h or 365d; never: until it is revoked.",
 )
 @settings_options
 @json_option
-def create(name: str, scopes: str, expires: str | None, as_json: bool, **given: Any) -> None:
+def create(name: str, scopes: str, expires: str, as_json: bool, **given: Any) -> None:
     """Make a token for NAME, a person or a service, and print it. It is shown only once.
 
     A name can have several tokens: make the new one and hand it out before you revoke the old one.
 
     \b
-    mxr-registry token create serving
-    mxr-registry token create ci --scopes fetch,ask --expires 90d
-    mxr-registry token create gpu-host-7 --scopes work > worker.token
+    mxr-registry token create serving --expires never
+    mxr-registry token create ci --scopes fetch,ask
+    mxr-registry token create gpu-host-7 --scopes work --expires 365d > worker.token
     """
     from mxr_registry.access import tokens
     from mxr_registry.artifacts.namespaces import DEFAULT
 
     words = tuple(word for word in (each.strip() for each in scopes.split(",")) if word)
-    message = CreateToken(name, words, None if expires is None else _seconds(expires))
+    message = CreateToken(name, words, None if expires == NEVER else _seconds(expires))
     with _database(read_settings(**given)).writing() as session:
         made = tokens.create_token(session, DEFAULT, message, COMMAND_LINE)
     if as_json:
@@ -146,7 +154,7 @@ def _seconds(text: str) -> float:
     try:
         return float(EXPIRES.of_text(text))
     except ValueError as problem:
-        raise UsageError(f"--expires: expected {problem}.", hint="Write it as 12h or 90d.") from None
+        raise UsageError(f"--expires: expected {problem}.", hint="Write it as 12h or 90d, or never.") from None
 
 
 def _chosen(db: Database, name: str, every: bool) -> list[str]:
@@ -172,7 +180,7 @@ def _line(found: Token) -> str:
         words.append(f"revoked {_day(found.revoked_at)}")
     elif found.expires_at is not None:
         words.append(f"{'expired' if found.state == 'expired' else 'expires'} {_day(found.expires_at)}")
-    words.append(f"last used {_day(found.used_at)}" if found.used_at is not None else "never used")
+    words.append(f"last used {_day(found.used_at)}" if found.used_at is not None else UNUSED)
     return ", ".join(words)
 
 

@@ -105,6 +105,33 @@ def test_what_must_be_said(facts: dict[str, Any], said: dict[str, Any], missing:
 
 @for_each(
     [
+        ({"bfloat16", "int64"}, (), ["bf16"], True),
+        ({"float16"}, (), ["fp16"], True),
+        ({"float32", "int8"}, ("QuantizeLinear", "Conv"), ["int8"], True),
+        ({"float32", "uint8"}, ("ConvInteger",), ["fp16", "int8"], True),
+        ({"float16", "float8e4m3fn"}, (), ["fp16", "fp8"], True),
+        ({"float32", "float16"}, (), ["fp16"], False),
+        ({"float32"}, (), ["fp16"], False),
+        ({"float32", "int8"}, ("Conv",), ["int8"], False),
+        ({"float32"}, ("QuantizeLinear",), ["fp16", "int8"], False),
+        ({"float16"}, (), ["fp16", "int8"], False),
+    ]
+)
+def test_a_precision_that_the_model_itself_has(
+    types: set[str], operators: tuple[str, ...], found: list[str], explained: bool
+) -> None:
+    model = replace(SUBJECT, onnx=replace(SUBJECT.onnx, types=frozenset(types), operators=frozenset(operators)))
+    if not explained:
+        with pytest.raises(UsageError, match="the precision"):
+            labelled({"precisions": found}, model, precision=None)
+        return
+    label = labelled({"precisions": found}, model, precision=None)
+    assert label.key.precision == () and "as the model itself does" in label.notes[0]
+    assert not labelled({"precisions": found}, model, precision="+".join(found)).notes
+
+
+@for_each(
+    [
         ({"offload_copy": None}, {"consumer": "python", "fast_math": None}),
         ({"migraphx": None}, {"migraphx": "2.15"}),
         ({"archs": []}, {"arch": "gfx90a:sramecc+:xnack-"}),

@@ -39,7 +39,7 @@ def whoami(server: RegistryUnderTest, secret: str) -> tuple[int, Any]:
 
 
 def test_a_token_from_the_command_line(server: RegistryUnderTest) -> None:
-    done = token(server, "create", "ci", "--scopes", "ask,fetch,ask", "--expires", "90d")
+    done = token(server, "create", "ci", "--scopes", "ask,fetch,ask")
     secret = done.stdout.strip()
     found = TOKEN.fullmatch(secret)
     assert found and done.stdout == secret + "\n" and secret not in done.stderr
@@ -59,7 +59,8 @@ def test_the_registry_keeps_only_a_hash(server: RegistryUnderTest) -> None:
 
 
 def test_the_last_use_is_shown(server: RegistryUnderTest) -> None:
-    made = json.loads(token(server, "create", "prod", "--scopes", "metrics", "--json").stdout)
+    made = json.loads(token(server, "create", "prod", "--scopes", "metrics", "--expires", "never", "--json").stdout)
+    assert made["token"]["expires_at"] is None and "no use recorded" in token(server, "ls").stdout
     (before,) = [each for each in server.ok("GET", "/v1/tokens")["items"] if each["id"] == made["token"]["id"]]
     assert before == made["token"] and before["used_at"] is None and before["created_by"] == "mxr-registry"
     assert whoami(server, made["secret"])[0] == 200

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 from harness.scale import SOAK, only_in_soak
-from paths import DATA, DOUBLES, ROOT
+from paths import DATA, ROOT
 from servers.nginx import free_port
 
+from .compiling.conftest import worker_environ
 from .conftest import Programs
-from .stack import Host, clean_environ, eventually
+from .stack import Host, eventually
 
 ON = ("embedded",)
 MINORS = (10, 11, 12, 13) if SOAK else (10, 13)
@@ -92,7 +93,8 @@ def test_registry_and_worker_work_from_their_wheel(wheel: Path, tmp_path: Path, 
     own = str(environment / "bin" / "python")
     install = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", own, "install")
     run(*install, f"{wheel}[registry,workers]")
-    environ = clean_environ(tmp_path) | {"PYTHONPATH": str(DOUBLES), "MXR_REGISTRY": f"http://127.0.0.1:{free_port()}"}
+    (tmp_path / "migraphx_double.json").write_text('{"quick": true}')
+    environ = worker_environ(tmp_path) | {"MXR_REGISTRY": f"http://127.0.0.1:{free_port()}"}
     port = environ["MXR_REGISTRY"].rpartition(":")[2]
     log = tmp_path / "log"
     with log.open("w") as out:
@@ -100,11 +102,23 @@ def test_registry_and_worker_work_from_their_wheel(wheel: Path, tmp_path: Path, 
             [str(environment / "bin" / "mxr-registry"), "serve", "--port", port], env=environ, stdout=out, stderr=out
         )
     try:
-        eventually(lambda: "listening" in log.read_text())
+        eventually(lambda: "listening" in log.read_text() or registry.poll() is not None)
+        assert registry.poll() is None, log.read_text()
         shutil.copy(DATA / "models" / "convrelu.onnx", tmp_path / "m.onnx")
-        asked = ("fetch", str(tmp_path / "m.onnx"), "--kind", "ref", "--migraphx", "2.15", "--batch", "4")
+        asked = (
+            "fetch",
+            str(tmp_path / "m.onnx"),
+            "--kind",
+            "ref",
+            "--migraphx",
+            "2.15",
+            "--batch",
+            "4",
+            "--for",
+            "python",
+        )
         command = str(environment / "bin" / "mxr")
-        queued = [command, *asked, "--for", "python", "--on-miss", "ask"]
+        queued = [command, *asked, "--on-miss", "ask"]
         assert subprocess.run(queued, env=environ, check=False, capture_output=True).returncode == 4
         run(str(environment / "bin" / "mxr-worker"), "run", "--kind", "ref", "--drain", environ=environ)
         assert Path(run(command, *asked, environ=environ).strip()).stat().st_size > 0

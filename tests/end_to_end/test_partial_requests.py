@@ -48,7 +48,10 @@ def test_the_command_of_the_title(
     assert words[-2:] == ["-o", str(tmp_path / "out.mxr")]
     again = host("other")("fetch", *words[:-2], "--json")
     assert again.json["id"] == published["id"] and COMMAND not in again.err
-    assert set(again.json["match"]["assumed"]) == {"sramecc", "xnack"}
+    assert again.json["match"] == {"exact": True, "relaxed": [], "assumed": {}} and "not an exact match" not in done.err
+    calm = host("other")("fetch", *words[:-2]).err.splitlines()
+    target = "gfx908:sramecc+:xnack-, ROCm 7.2, MIGraphX 2.15, x=4,3,32,32, fp32"
+    assert len(calm) == 1 and calm[0].startswith(f"mxr: convrelu.onnx for {target}, ") and calm[0].endswith(" (cache)")
     # In Python it is one line.
     program = 'import json, sys, mxr; f = mxr.fetch(sys.argv[1], arch="gfx908"); print(json.dumps(f.to_json()))'
     assert host("app").python(program, model).json["match"]["assumed"] == assumed

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
 
+from mxr.artifact.key import MODEL_PREFIX
 from mxr.errors import MxrError, NoSuchArtifactError, UsageError, WouldOverwriteError
 from mxr.plans.plan import OnMiss
 from mxr.request.builder import RequestOptions
@@ -128,6 +132,8 @@ def fetch(
         with session.cache().staged_beside(wanted.output):
             document = _fetch(session, wanted)
     except (NoSuchArtifactError, WouldOverwriteError) as error:
+        # The model by its name, where people read it.
+        error.message = re.sub("sha256:[0-9a-f]{64}", partial(_named, wanted.model), error.message)
         if action.action != "continue":
             raise
         _warn(session, error)
@@ -137,6 +143,11 @@ def fetch(
     else:
         for row in document.get("entries", (document,)):
             echo(row["path"])
+
+
+def _named(model: str | None, identity: re.Match[str]) -> str:
+    name = Path(model).name if model and not model.startswith(MODEL_PREFIX) else ""
+    return f"{name} ({identity[0][:19]})" if name else identity[0][:19]
 
 
 def _fetch(session: Session, options: FetchOptions) -> dict[str, Any]:

@@ -44,7 +44,9 @@ def fetch_genai_models(session: Session, options: FetchOptions) -> dict[str, Any
                 errors.append(error)
         if len(obtained) == len(calls):
             connect = session.connect(offline=options.offline)
-            documents += [{"part": label} | deliver_program(session, *program, connect) for label, program in obtained]
+            documents += [
+                {"part": label} | deliver_program(session, *program, connect, options) for label, program in obtained
+            ]
     if not errors:
         return {"config": options.genai_config, "entries": documents}
     if not session.as_json:

@@ -37,7 +37,7 @@ def fetch_programs(session: Session, options: FetchOptions, lock: LockFile | Non
     plan = plan_programs(session, options, lock)
     if not options.batches:
         (fetched,) = obtain_programs(session, options, plan)
-        return deliver_program(session, plan[0], fetched, session.connect(offline=options.offline))
+        return deliver_program(session, plan[0], fetched, session.connect(offline=options.offline), options)
     options = _check_set(options, plan)
     return _deliver_set(session, options, plan, obtain_programs(session, options, plan))
 
@@ -59,9 +59,6 @@ def plan_programs(session: Session, options: FetchOptions, lock: LockFile | None
         plan.append(PlannedProgram(prepared, output, batch if several else None, pinned))
     for line in dict.fromkeys(line for planned in plan for line in planned.prepared.notes):
         note(f"mxr: {line}")
-    for planned in plan:
-        if planned.prepared.command:
-            note(f"mxr: the complete command: {planned.prepared.command}{options.placing_words}")
     return plan
 
 
@@ -126,20 +123,41 @@ def _worker_request(planned: PlannedProgram) -> PreparedRequest:
     return prepared if recording is None else recording.request
 
 
-def _tell_differences(planned: PlannedProgram, fetched: Fetched) -> None:
+def _report(session: Session, planned: PlannedProgram, fetched: Fetched, options: FetchOptions) -> None:
+    """Print what was fetched in a line, what of it was accepted, and where facts were assumed the complete command."""
     label = "" if planned.batch is None else f"batch {planned.batch}: "
     for line in fetched.warnings:
         note(f"mxr: warning: {label}{line}")
-    if not fetched.answer.match.exact:
-        differences = fetch_workflow.describe_inexact_match(planned.prepared.request, fetched.answer)
+    prepared, match = planned.prepared, fetched.answer.match
+    if match.relaxed:
+        differences = fetch_workflow.describe_inexact_match(prepared.request, fetched.answer)
         note(f"mxr: {label}not an exact match: {differences}")
+    if not session.as_json:
+        note(f"mxr: {_summary(prepared, fetched)}")
+    alone = planned.batch is None and not planned.pinned and prepared.model.path is not None
+    if alone and (match.assumed or options.on_miss.verbose):
+        from mxr.workflows.completion import complete_command
+
+        note(f"mxr: the complete command: {complete_command(prepared, fetched.artifact)}{options.placing_words}")
+
+
+def _summary(prepared: PreparedRequest, fetched: Fetched) -> str:
+    """What was fetched, in a line."""
+    from mxr.artifact.target import GfxArch, userland
+    from mxr_cli.output import format_size, key_cells
+
+    artifact, key = fetched.artifact, fetched.artifact.key
+    name = prepared.model.path.name if prepared.model.path else prepared.model.identity[:19]
+    target = str(GfxArch.of(key.arch, artifact.attributes)) if key.arch else key.kind
+    words = [target, *([f"{userland(key.vendor)} {key.rocm}"] if key.rocm else []), f"MIGraphX {key.migraphx}"]
+    return f"{name} for {', '.join((*words, *key_cells(key)[2:], format_size(artifact.size)))} ({fetched.source})"
 
 
 def deliver_program(
-    session: Session, planned: PlannedProgram, fetched: Fetched, connect: Connect | None
+    session: Session, planned: PlannedProgram, fetched: Fetched, connect: Connect | None, options: FetchOptions
 ) -> dict[str, Any]:
     """Report accepted differences, and write a program where its output says. Returns the JSON document."""
-    _tell_differences(planned, fetched)
+    _report(session, planned, fetched, options)
     prepared, output = planned.prepared, planned.output
     if output is None:
         return fetched.to_json()
@@ -187,7 +205,7 @@ def _deliver_set(
     prepared = _requests(plan)
     found = dict(zip(prepared, fetched, strict=True))
     for planned, each in zip(plan, fetched, strict=True):
-        _tell_differences(planned, each)
+        _report(session, planned, each, options)
     rows = {batch: {"batch": batch, **each.to_json()} for batch, each in found.items()}
     listing = None
     if options.output is not None:

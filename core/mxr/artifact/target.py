@@ -69,12 +69,6 @@ def capable(arch: str, feature: str) -> bool:
     return arch in (SRAMECC if feature == "sramecc" else XNACK)
 
 
-RELEASES = {
-    **{"6.0": "2.8", "6.1": "2.9", "6.2": "2.10", "6.3": "2.11", "6.4": "2.12"},
-    **{"7.0": "2.13", "7.1": "2.14", "7.2": "2.15", "7.14": "2.16", "10.1": "2.18"},
-}
-"""The MIGraphX that was released with each ROCm, for examples. Source: the changelogs of AMDMIGraphX and ROCm."""
-
 PRODUCTS = {
     "gfx906": "MI50, MI60, Radeon VII",
     "gfx908": "MI100",

@@ -91,7 +91,7 @@ class PreparedRequest:
 
     `known`: the facts. `named`: the consumer, if somebody named one. `notes`: where the facts come from. `options`:
     what options and defaults state. `assumed`: the facts that were taken from the only program that fits, by name;
-    `command` states them and leaves nothing open.
+    `stating`: the words of a command that state them.
     `found`: the `LookupResult` for it, where the cache completed it because the registry could not be asked.
     """
 
@@ -101,7 +101,7 @@ class PreparedRequest:
     notes: tuple[str, ...] = ()
     options: RequestOptions = RequestOptions()
     assumed: Mapping[str, Any] = field(default_factory=dict)
-    command: str = ""
+    stating: tuple[tuple[str, ...], ...] = ()
     found: Any = None
 
     @classmethod
@@ -451,8 +451,9 @@ def _examples(partial: PartialRequest) -> dict[str, str]:
     """Versions that belong together, with those that are given."""
     if partial.vendor == "hygon":
         return {"rocm": "25.04", "migraphx": "4.0"}
-    rocm = partial.rocm or next((each for each, found in target.RELEASES.items() if found == partial.migraphx), "7.2")
-    return {"rocm": rocm, "migraphx": partial.migraphx or target.RELEASES.get(rocm, "VERSION")}
+    rocm = partial.rocm or target.ROCM_OF.get(partial.migraphx or "", "7.2")
+    shipped = next((version for version, of in target.ROCM_OF.items() if of == rocm), "VERSION")
+    return {"rocm": rocm, "migraphx": partial.migraphx or shipped}
 
 
 def _no_toolchain(partial: PartialRequest, versions: Sequence[str], toolchains: Toolchains | None) -> UsageError:

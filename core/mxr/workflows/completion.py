@@ -16,7 +16,8 @@ from mxr.artifact.candidates import Candidates, choices, facts_of, varying
 from mxr.artifact.key import value_text
 from mxr.artifact.matching import ANY, Match
 from mxr.artifact.partial import PartialRequest
-from mxr.artifact.target import FEATURES
+from mxr.artifact.records import Artifact
+from mxr.artifact.target import FEATURES, GfxArch
 from mxr.cache.store import Answer, Cache, CachedArtifact, CacheState
 from mxr.display.text import counted, shell_quoted
 from mxr.errors import DamagedError, MxrError, NoSuchArtifactError, TemporaryError, UnreachableError, UsageError
@@ -48,14 +49,22 @@ def complete_request(built: PreparedRequest, cache: Cache, connect: Connect | No
     opened = set(built.known.open_facts)
     assumed = {name: value for name, value in facts_of(choice).items() if name in opened and value is not None}
     words = options_of(built, choice)
-    command = _command(built, [word for row in words.values() for word in row])
-    prepared = replace(built, known=PartialRequest.of(request), assumed=assumed, command=command)
+    stating = tuple(map(tuple, words.values()))
+    prepared = replace(built, known=PartialRequest.of(request), assumed=assumed, stating=stating)
     if choice.id not in records:
         return prepared
     record = records[choice.id]
     answer = fetch_workflow.check_match(request, record.artifact, "The cached program")
     warnings = () if problem is None else fetch_workflow.stale_warnings(record, problem)
     return replace(prepared, found=LookupResult(answer, warnings=warnings))
+
+
+def complete_command(prepared: PreparedRequest, artifact: Artifact) -> str:
+    """Return the command that leaves nothing open: with what was taken from the only program, features included."""
+    arch = str(GfxArch.of(artifact.key.arch, artifact.attributes)) if artifact.key.arch else None
+    flag = BY_NAME["arch"].flag
+    rest = [word for row in prepared.stating if flag not in row for word in row]
+    return _command(prepared, [*([flag, arch] if arch else []), *rest])
 
 
 def _list_candidates(

@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -39,6 +40,9 @@ GRACEFUL = 3
 ACCEPTED_AT_ONCE = 32
 """Connections that one turn of the event loop accepts. uvloop accepts one for each socket that listens: after a burst
 of connections, a client would wait for as many turns as there are connections before its own."""
+
+KEEP_SOCKET: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+"""Newer versions of asyncio remove the path of a Unix socket themselves. Here it may be that of another descriptor."""
 
 MAX_DESCRIPTORS = 65_536
 """Open files of one process. More would cost memory for every process that it starts."""
@@ -267,7 +271,9 @@ def _server(
             options = {"config": config, "server_state": self.server_state, "app_state": self.lifespan.state}
             accept = partial(AcceptedConnection, bounds, own=own, **options)
             for each in _copies(listener):
-                server = await asyncio.get_running_loop().create_unix_server(accept, sock=each, backlog=config.backlog)
+                server = await asyncio.get_running_loop().create_unix_server(
+                    accept, sock=each, backlog=config.backlog, **KEEP_SOCKET
+                )
                 self.servers.append(server)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

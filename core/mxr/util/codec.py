@@ -172,7 +172,7 @@ def schema_of_form(kind: Any, _source: Any, handler: Any) -> dict[str, Any]:
     rows = {}
     for name, hint in hints.items():
         documented = (hint, *getattr(described[name], "__metadata__", ()))
-        hint = Annotated.__class_getitem__(documented) if documented[1:] else hint  # type: ignore[attr-defined]
+        hint = Annotated[documented] if documented[1:] else hint
         schema = handler.generate_schema(hint)
         rows[name] = {"type": "typed-dict-field", "schema": schema, "required": name in needed}
     document = {"type": "typed-dict", "fields": rows, "cls": kind, "cls_name": kind.__name__}

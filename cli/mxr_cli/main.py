@@ -24,6 +24,7 @@ GROUPS = {
         "rm": "Remove an artifact from the registry",
     },
     "Compile": {
+        "misses": "List what was requested and not found",
         "jobs": "List compile jobs, or show, follow or cancel one",
         "workers": "List workers and declared worker pools",
         "freeze": "Write a copy of a model with static shapes per batch size",
@@ -53,6 +54,7 @@ GROUPS = {
         "whoami": "Show the principal and the scopes of the token that is sent",
         "config": "Show the settings and where each comes from",
         "cache": "Manage the local cache",
+        "completion": "Print the script by which a shell completes mxr",
     },
 }
 """The commands by group, each with its line in `mxr --help`. The help imports no command module: it must be fast."""

@@ -18,6 +18,7 @@ from mxr.facts import BY_NAME, COUNT, FACTS, FLAG, LIST, NAMES, PATH, SHAPES, SI
 from mxr.request.builder import RequestOptions
 from mxr.settings import Settings, load_settings
 from mxr.util.frozen import dataclass
+from mxr_cli.completion import completes
 from mxr_cli.help import PARAMETERS
 
 if TYPE_CHECKING:
@@ -176,9 +177,11 @@ def fact_option(fact: Fact, *, several: bool = False) -> Callable[[F], F]:
         # Not `options`: that is the name of the whole request in the functions of commands.
         name = PARAMETERS.get(fact.name, fact.name)
         return click.option(fact.flag, name, multiple=True, metavar=metavar, help=f"{about} Repeatable.")
+    complete = None if fact.kind == PATH else completes(fact.name)
     if fact.kind == SIZES and several:
         metavar, about = "N[,N...]", f"{about[:-1]}, or a list of sizes: one request for each."
-    return click.option(fact.flag, fact.name, type=TYPES.get(fact.kind), metavar=metavar, help=about)
+    kind = TYPES.get(fact.kind)
+    return click.option(fact.flag, fact.name, type=kind, metavar=metavar, help=about, shell_complete=complete)
 
 
 TYPES = {COUNT: click.IntRange(1), SIZES: BatchSizes(), PATH: click.Path(path_type=Path)}

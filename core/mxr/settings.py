@@ -13,6 +13,7 @@ from typing import Any
 
 import mxr.facts as facts
 from mxr.configuration.config_file import (
+    NOWHERE,
     ConfigFile,
     UntrustedFileError,
     home_dir,
@@ -193,10 +194,7 @@ def load_settings(environ: Mapping[str, str], given: Mapping[str, Any] | None = 
                 found[each.name] = _value(each, level[each.name], label, file if level is table else None)
                 sources[each.name] = label
                 break
-    if "cache_dir" not in found:
-        # What many users can write has a folder for each of them.
-        found["cache_dir"] = Path(environ.get("TMPDIR") or "/tmp")
-        unused += (f"this user has no home folder: the cache is in {found['cache_dir']}; MXR_CACHE_DIR names another",)
+    found.setdefault("cache_dir", NOWHERE)
     token = _token_settings((flags, variables, table), found.get("registry", DEFAULT_REGISTRY), found, sources)
     more = {
         "home": home,

@@ -32,7 +32,7 @@ COMMANDS = (
     ),
     *("consumers", "cache", "cache dir", "cache ls", "cache verify", "cache prune", "cache clear", "jobs", "workers"),
     *("precompile", "plan", "lock", "verify", "export", "import", "kserve-init", "config"),
-    *("login", "logout", "whoami"),
+    *("login", "logout", "whoami", "completion", "misses"),
 )
 
 
@@ -70,6 +70,15 @@ def test_version_and_help_of_the_program_itself(mxr: Host) -> None:
 
 def holds(found: Any, *names: str) -> None:
     assert set(names) <= set(found), found
+
+
+def test_what_was_missed(mxr: Host, model: Path, gpu: tuple[str, ...]) -> None:
+    for _ in range(2):
+        mxr("fetch", model, *gpu, "--precision", "int8", expect=3)
+    (first, *_) = mxr("misses", "--json").json["misses"]
+    assert (first["count"], first["request"]["key"]["precision"]) == (2, "int8")
+    lines = mxr("misses", "--limit", "1").out.splitlines()
+    assert len(lines) == 2 and lines[1].startswith("2 ") and "gfx908" in lines[1] and "int8" in lines[1]
 
 
 def test_documents_of_a_program_s_life(

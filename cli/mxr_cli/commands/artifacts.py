@@ -13,6 +13,7 @@ from mxr.artifact.key import value_text as format_value
 from mxr.artifact.target import FEATURES, GfxArch
 from mxr.errors import UsageError
 from mxr.protocol.artifacts import ListedArtifact, message_document
+from mxr_cli.completion import ARTIFACTS, MODELS, completes
 from mxr_cli.help import command
 from mxr_cli.options import FOLLOW_LINKS, Session, common
 from mxr_cli.output import confirm, echo, format_size, format_time, key_cells, note, print_json, print_table
@@ -43,13 +44,14 @@ def artifact_cells(artifact: ListedArtifact) -> tuple[str, ...]:
 @command()
 @click.option(
     "--model",
+    shell_complete=completes(MODELS),
     metavar="MODEL",
     help="Only artifacts of this model: an ONNX file, its identity (sha256:...), or how its name begins.",
 )
 @click.option("--digest", metavar="DIGEST", help="Only artifacts with this key digest.")
 @click.option("--kind", metavar="KIND", help="Only artifacts for this kind of target: gpu or ref.")
 @click.option("--vendor", metavar="NAME", help="Only artifacts for GPUs of this vendor: amd or hygon.")
-@click.option("--arch", metavar="ARCH", help="Only artifacts for this architecture.")
+@click.option("--arch", metavar="ARCH", shell_complete=completes("arch"), help="Only artifacts for this architecture.")
 @click.option("--migraphx", metavar="X.Y", help="Only artifacts of this MIGraphX version.")
 @click.option("--rocm", metavar="X.Y", help="Only artifacts of this ROCm version.")
 @click.option("--precision", metavar="P", help="Only artifacts with this precision, as in the key.")
@@ -99,7 +101,7 @@ def _serves(artifact: ListedArtifact, arch: GfxArch) -> bool:
 
 
 @command()
-@click.argument("identity", metavar="ID")
+@click.argument("identity", metavar="ID", shell_complete=completes(ARTIFACTS))
 @common
 def show(session: Session, identity: str) -> None:
     """Show artifact ID: what the registry knows of its publication, its key and attributes with who states each of them
@@ -147,7 +149,7 @@ def show(session: Session, identity: str) -> None:
 
 
 @command()
-@click.argument("identity", metavar="ID")
+@click.argument("identity", metavar="ID", shell_complete=completes(ARTIFACTS))
 @common
 def promote(session: Session, identity: str) -> None:
     """Make artifact ID the first choice for its key: from now on, requests for the key get this artifact."""
@@ -156,7 +158,7 @@ def promote(session: Session, identity: str) -> None:
 
 
 @command()
-@click.argument("identity", metavar="ID")
+@click.argument("identity", metavar="ID", shell_complete=completes(ARTIFACTS))
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--force", is_flag=True, help="Remove it also if registered locks pin it; for administrators.")
 @common

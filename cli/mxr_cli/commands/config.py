@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mxr.errors import MxrError
+from mxr_cli.completion import completes
 from mxr_cli.help import command
 from mxr_cli.options import Session, common
 from mxr_cli.output import note, print_json, print_table
@@ -20,7 +21,7 @@ BUILT_IN = "default"
 
 
 @command()
-@click.argument("model", metavar="[MODEL]", required=False)
+@click.argument("model", metavar="[MODEL]", required=False, shell_complete=completes("model"))
 @click.option("--offline", is_flag=True, help="Show what the registry told last; never contact it.")
 @common
 def config(session: Session, model: str | None, offline: bool) -> None:

@@ -9,6 +9,7 @@ import click
 from mxr.display.streams import write_log
 from mxr.errors import UsageError
 from mxr_cli.compile_on_miss import finished_artifact
+from mxr_cli.completion import JOBS, MODELS, completes
 from mxr_cli.help import command
 from mxr_cli.job_progress import poll_seconds, progress_line, show_progress
 from mxr_cli.options import FOLLOW_LINKS, Session, common
@@ -21,14 +22,17 @@ if TYPE_CHECKING:
 
 
 @command()
-@click.argument("identity", metavar="[ID]", required=False)
+@click.argument("identity", metavar="[ID]", required=False, shell_complete=completes(JOBS))
 @click.option("--follow", is_flag=True, help="Show the log of job ID until the job ends; exit with 5 if it failed.")
 @click.option("--cancel", is_flag=True, help="Cancel job ID.")
 @click.option("--state", metavar="STATE", help="Only jobs in this state; `open` means queued or running.")
 @click.option(
-    "--model", metavar="MODEL", help="Only jobs for this model: an ONNX file, its identity, or how its name begins."
+    "--model",
+    shell_complete=completes(MODELS),
+    metavar="MODEL",
+    help="Only jobs for this model: an ONNX file, its identity, or how its name begins.",
 )
-@click.option("--arch", metavar="ARCH", help="Only jobs for this base architecture.")
+@click.option("--arch", metavar="ARCH", shell_complete=completes("arch"), help="Only jobs for this base architecture.")
 @click.option(
     "--limit", type=click.IntRange(1, 1000), metavar="N", default=100, show_default=True, help="List at most N jobs."
 )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 
 from mxr.request.builder import RequestOptions
+from mxr_cli.completion import completes
 from mxr_cli.help import command
 from mxr_cli.options import FOLLOW_LINKS, Session, common, matching, request
 from mxr_cli.output import echo, note, print_json
 
 
 @command(usual=("arch", "rocm", "migraphx", "batch", "inputs", "precision", "consumer", "kind"))
-@click.argument("model", metavar="MODEL")
+@click.argument("model", metavar="MODEL", shell_complete=completes("model"))
 @request
 @matching
 @click.option(
@@ -42,7 +43,7 @@ def key(session: Session, options: RequestOptions, model: str, as_request: bool)
 
 
 @command()
-@click.argument("model", metavar="MODEL")
+@click.argument("model", metavar="MODEL", shell_complete=completes("model"))
 @FOLLOW_LINKS
 @common
 def identity(session: Session, model: str, *, follow_links: bool) -> None:

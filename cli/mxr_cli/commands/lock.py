@@ -15,6 +15,7 @@ from mxr.plans import drift, pins
 from mxr.plans.lockfile import FILE_NAME, LockEntry, LockFile, load_lock, save_lock
 from mxr.request.builder import RequestOptions
 from mxr.util.frozen import dataclass
+from mxr_cli.completion import completes
 from mxr_cli.fetching.fetch_options import ORT, ort_options
 from mxr_cli.help import command
 from mxr_cli.matrix_input import annotate_errors, matrix_access, read_requests
@@ -61,7 +62,7 @@ class LockTask:
     usual=("file", "add", "check", "register", "arch", "rocm", "migraphx", "batch", "precision", "consumer"),
     groups={"ONNX Runtime": ORT},
 )
-@click.argument("models", metavar="[MODEL|MATRIX.yaml]...", nargs=-1)
+@click.argument("models", metavar="[MODEL|MATRIX.yaml]...", nargs=-1, shell_complete=completes("model"))
 @click.option(
     "-o",
     "--file",

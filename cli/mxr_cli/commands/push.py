@@ -12,6 +12,7 @@ from mxr.errors import DamagedError, MismatchError, MxrError, UsageError
 from mxr.protocol.artifacts import PublicationIntent
 from mxr.request.builder import RequestOptions
 from mxr.util import disk
+from mxr_cli.completion import completes
 from mxr_cli.help import command
 from mxr_cli.options import Session, common, request
 from mxr_cli.output import echo, note, print_json, transfer_progress
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 @click.argument("path", metavar="FILE|FOLDER", type=click.Path(path_type=Path))
 @click.option(
     "--model",
+    shell_complete=completes("model"),
     metavar="MODEL",
     help="The ONNX file that FILE was compiled from, or its identity (sha256:...). For a FOLDER: the ONNX file beside "
     "each program, unless given.",

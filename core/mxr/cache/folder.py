@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from mxr.configuration.config_file import NOWHERE
 from mxr.display.text import shell_quoted
 from mxr.errors import DiskFullError, MxrError, NotAllowedError, UsageError
 from mxr.util import disk
@@ -113,6 +114,8 @@ class CacheFolder:
         )
 
     def _prepare(self, name: str) -> Path:
+        if self.base == NOWHERE:
+            raise NotAllowedError("This user has no home folder, in which a cache could be.")
         if not self.writable:
             raise NotAllowedError(f"{self.path} belongs to user {_owner(self.path)}, so this user only reads it.")
         with disk.faults(self.path):

@@ -268,6 +268,10 @@ class Client:
             text, following = self._read(reply), reply.headers.get("mxr-log-next", "")
             return text, int(following) if following.isascii() and following.isdigit() else offset + len(text)
 
+    def misses(self) -> Iterator[artifact_protocol.RecordedMiss]:
+        """Yield the requests that found no artifact, latest first."""
+        return (item for page in self._pages(artifact_protocol.Misses, "/misses", {}) for item in page.items)
+
     def workers(self) -> tuple[job_protocol.WorkerInfo, ...]:
         """Return all workers."""
         from mxr.protocol import jobs as job_protocol

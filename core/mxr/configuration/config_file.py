@@ -23,6 +23,10 @@ OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 """O_NONBLOCK: opening a named pipe does not wait for a writer."""
 
 
+NOWHERE = Path(os.devnull) / "mxr"
+"""The cache of a user without a home folder: nobody can make this folder, not even root."""
+
+
 class UntrustedFileError(Exception):
     """A configuration file that must not be used. The text says why, as the end of a sentence."""
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from paths import ROOT
 
+from mxr.cache.store import Cache
 from mxr.configuration.schema import VARIABLES
-from mxr.errors import UsageError
+from mxr.errors import NotAllowedError, UsageError
 from mxr.settings import DEFAULT_REGISTRY, Settings, load_settings, read_stored, write_stored
 
 FILE = """
@@ -167,14 +168,14 @@ def test_a_user_without_a_home_folder_leaves_nothing_in_the_root(monkeypatch: py
     monkeypatch.setattr(pwd, "getpwuid", unknown)
     for environ in ({}, {"HOME": "/"}, {"HOME": "//"}):
         found = load_settings(environ)
-        assert found.cache_dir == Path("/tmp") and "MXR_CACHE_DIR" in found.unused[0]
+        with pytest.raises(NotAllowedError, match="no home folder") as caught:
+            Cache.of(found).prepare_file("0" * 64)
+        assert "MXR_CACHE_DIR=" in caught.value.hint
         assert (found.home, found.config_dir, found.state_dir) == (None, None, None)
         assert read_stored(found.config_dir) == {}
         with pytest.raises(UsageError, match="no home folder"):
             write_stored(found.config_dir, {})
-    assert load_settings({"HOME": "/", "TMPDIR": "/run/x"}).cache_dir == Path("/run/x")
-    found = load_settings({"HOME": "/", "MXR_CACHE_DIR": "/cache"})
-    assert (found.cache_dir, found.unused) == (Path("/cache"), ())
+    assert load_settings({"HOME": "/", "MXR_CACHE_DIR": "/cache"}).cache_dir == Path("/cache")
 
 
 def test_a_file_that_begins_with_a_byte_order_mark(home: dict[str, str]) -> None:

@@ -6,15 +6,15 @@ The registry is asked once, for a second at most; while it is away, the cache an
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from mxr.display.text import printable
 from mxr.errors import MxrError
 from mxr.facts import BY_NAME, LIST
+
+from .help import ARTIFACTS, JOBS, MODELS
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -25,30 +25,23 @@ if TYPE_CHECKING:
 SECONDS, MOST = 1.0, 500
 """How long the registry is waited for, and the artifacts that are looked at."""
 
-ARTIFACTS, MODELS, JOBS = "artifacts", "models", "jobs"
-"""What is completed besides facts: ids of artifacts and of jobs, models by name. A model that is a file is a path."""
-
-Complete = Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]
+HARMLESS = r"\w[\w.:+@%/=-]*"
+"""Letters that mean nothing to a shell."""
 
 
-def completes(what: str) -> Complete:
-    """Return the function of click that completes a fact, by its name, or one of the above."""
+def complete(what: str, given: dict[str, Any], begun: str) -> list[CompletionItem]:
+    """Return what can follow. `what`: as `mxr_cli.help.completes` takes it; `given`: the parameters of the command."""
+    from click.shell_completion import CompletionItem
 
-    def complete(context: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-        from click.shell_completion import CompletionItem
-
-        if what == "model":
-            return [CompletionItem(begun, type="file")]
-        # A list, of which the last part is completed.
-        sign = "+" if what == "precision" else "," if what in BY_NAME and BY_NAME[what].kind == LIST else None
-        before, part = (begun[: begun.rfind(sign) + 1], begun[begun.rfind(sign) + 1 :]) if sign else ("", begun)
-        rows = _values(what, context.params)
-        # Names come from other people, and a shell takes each line for a candidate.
-        fits = (value for value in rows if value.startswith(part) and printable(value) == value)
-        found = [CompletionItem(before + value) for value in fits if not set(value) & set(" \\'\"$`")]
-        return found or [CompletionItem(begun, type="file")] if what == MODELS else found
-
-    return complete
+    if what == "model":
+        return [CompletionItem(begun, type="file")]
+    # A list, of which the last part is completed.
+    sign = "+" if what == "precision" else "," if what in BY_NAME and BY_NAME[what].kind == LIST else None
+    before, part = (begun[: begun.rfind(sign) + 1], begun[begun.rfind(sign) + 1 :]) if sign else ("", begun)
+    # Names come from other people, and the shell writes them into a command line as they are.
+    fits = (value for value in _values(what, given) if value.startswith(part) and re.fullmatch(HARMLESS, value))
+    found = [CompletionItem(before + value) for value in fits]
+    return [CompletionItem(begun, type="file")] if what == MODELS and not found else found
 
 
 def _values(what: str, given: dict[str, Any]) -> Iterable[str]:

@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import mxr.facts as facts
 from mxr.display.streams import write_text
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 PARAMETERS = {"options": "options_"}
 """The parameters of facts that are not named like the fact. `options` is the whole request in functions of commands."""
 
 FACTS = {PARAMETERS.get(fact.name, fact.name): fact for fact in facts.FACTS}
 CONNECTION = ("registry", "plaintext", "cache_dir", "offline", "refresh", "as_json", "debug", "help", "help_all")
+
+
+ARTIFACTS, MODELS, JOBS = "artifacts", "models", "jobs"
+"""What a shell completes besides facts: ids of artifacts and of jobs, and models by name."""
+
+
+def completes(what: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Return the function of click that completes a fact, by its name, a file (`model`), or one of the above."""
+
+    def found(context: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+        from .completion import complete
+
+        return complete(what, context.params, begun)
+
+    return found
 
 
 class HelpfulCommand(click.Command):

@@ -18,8 +18,7 @@ from mxr.facts import BY_NAME, COUNT, FACTS, FLAG, LIST, NAMES, PATH, SHAPES, SI
 from mxr.request.builder import RequestOptions
 from mxr.settings import Settings, load_settings
 from mxr.util.frozen import dataclass
-from mxr_cli.completion import completes
-from mxr_cli.help import PARAMETERS
+from mxr_cli.help import PARAMETERS, completes
 
 if TYPE_CHECKING:
     from mxr.artifact.request_defaults import RequestDefaults

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -61,6 +62,9 @@ def test_what_the_registry_has_or_else_the_cache(
 ) -> None:
     registry = own_registry()
     mxr.environ |= Host(mxr.home, registry.url).environ
+    hostile = model.with_name("conv;touch x;.onnx")
+    shutil.copy(model, hostile)
+    mxr("push", programs.gfx942, "--model", hostile, "--rocm", "7.2", "--for", "python")
     identity = mxr("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python", "--json").json["id"]
     for away in (False, True):
         assert complete("show", identity[:3]) == [identity[:12]]

@@ -60,11 +60,14 @@ def test_the_first_one_becomes_the_default(
     assert alice("whoami").out == f"alice (fetch) at {registry.url}\n"
     # It stays, also where the file has more.
     config.write_text(config.read_text() + 'timeout = "50s"\n')
-    assert "default" not in alice("login", other.url, stdin=another).err
+    assert "from now on" not in alice("login", other.url, stdin=another).err
     assert alice("whoami").out == f"alice (fetch) at {registry.url}\n"
     assert "no more" in alice("logout", registry.url).err
     assert config.read_text() == 'timeout = "50s"\n'
-    # A token in the file is for another registry.
+    # A token in the environment or in the file is for another registry.
+    said = alice("login", other.url, stdin=another, env={"MXR_TOKEN": secret})
+    assert "from now on" not in said.err
+    assert config.read_text() == 'timeout = "50s"\n'
     config.write_text(f'token = "{secret}"\n')
     assert f"set MXR_REGISTRY={other.url}" in alice("login", other.url, stdin=another).err
     assert config.read_text() == f'token = "{secret}"\n'

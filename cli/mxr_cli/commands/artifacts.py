@@ -13,8 +13,7 @@ from mxr.artifact.key import value_text as format_value
 from mxr.artifact.target import FEATURES, GfxArch
 from mxr.errors import UsageError
 from mxr.protocol.artifacts import ListedArtifact, message_document
-from mxr_cli.completion import ARTIFACTS, MODELS, completes
-from mxr_cli.help import command
+from mxr_cli.help import ARTIFACTS, MODELS, command, completes
 from mxr_cli.options import FOLLOW_LINKS, Session, common
 from mxr_cli.output import confirm, echo, format_size, format_time, key_cells, note, print_json, print_table
 from mxr_cli.rows import model_cells, model_filter

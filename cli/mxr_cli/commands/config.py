@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mxr.errors import MxrError
-from mxr_cli.completion import completes
-from mxr_cli.help import command
+from mxr_cli.help import command, completes
 from mxr_cli.options import Session, common
 from mxr_cli.output import note, print_json, print_table
 

@@ -14,9 +14,8 @@ from mxr.artifact.key import MODEL_PREFIX
 from mxr.errors import MxrError, NoSuchArtifactError, UsageError, WouldOverwriteError
 from mxr.plans.plan import OnMiss
 from mxr.request.builder import RequestOptions
-from mxr_cli.completion import completes
 from mxr_cli.fetching.fetch_options import ORT, FetchOptions, OrtOptions, ort_options, with_defaults
-from mxr_cli.help import command
+from mxr_cli.help import command, completes
 from mxr_cli.options import Session, common, matching, several_requests
 from mxr_cli.output import echo, note, print_json
 

@@ -9,8 +9,7 @@ import click
 from mxr.display.streams import write_log
 from mxr.errors import UsageError
 from mxr_cli.compile_on_miss import finished_artifact
-from mxr_cli.completion import JOBS, MODELS, completes
-from mxr_cli.help import command
+from mxr_cli.help import JOBS, MODELS, command, completes
 from mxr_cli.job_progress import poll_seconds, progress_line, show_progress
 from mxr_cli.options import FOLLOW_LINKS, Session, common
 from mxr_cli.output import echo, format_duration, format_time, key_cells, note, print_json, print_table

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from mxr.request.builder import RequestOptions
-from mxr_cli.completion import completes
-from mxr_cli.help import command
+from mxr_cli.help import command, completes
 from mxr_cli.options import FOLLOW_LINKS, Session, common, matching, request
 from mxr_cli.output import echo, note, print_json
 

@@ -15,9 +15,8 @@ from mxr.plans import drift, pins
 from mxr.plans.lockfile import FILE_NAME, LockEntry, LockFile, load_lock, save_lock
 from mxr.request.builder import RequestOptions
 from mxr.util.frozen import dataclass
-from mxr_cli.completion import completes
 from mxr_cli.fetching.fetch_options import ORT, ort_options
-from mxr_cli.help import command
+from mxr_cli.help import command, completes
 from mxr_cli.matrix_input import annotate_errors, matrix_access, read_requests
 from mxr_cli.options import Session, common, matching, pipeline_environment, several_requests
 from mxr_cli.output import echo, format_time, key_cells, print_json, print_table

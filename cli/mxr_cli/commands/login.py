@@ -35,7 +35,6 @@ def login(session: Session, url: str | None) -> None:
     from mxr.client.credentials import is_loopback_url
     from mxr.client.registry import Client
     from mxr.settings import (
-        DEFAULT_REGISTRY,
         check_token,
         load_settings,
         read_stored,
@@ -50,8 +49,10 @@ def login(session: Session, url: str | None) -> None:
         raise UsageError("There is no token on standard input.", hint=f"mxr login {settings.registry} < FILE")
     found = Client(replace(settings, token=token, token_file=None, withheld="")).whoami()
     write_stored(settings.config_dir, read_stored(settings.config_dir) | {settings.registry: token})
-    if url and "registry" not in session.settings.sources and settings.registry != DEFAULT_REGISTRY:
-        path = set_default_registry(settings)
+    # A token that is configured otherwise is for the default registry, whichever that is: it must not change.
+    configured = {"registry", "token", "token_file"} & session.settings.sources.keys()
+    if settings.registry != session.settings.registry:
+        path = None if configured else set_default_registry(settings)
         note(
             f"mxr: {settings.registry} is the default registry from now on ({path}); `mxr logout` undoes it."
             if path

@@ -12,8 +12,7 @@ from mxr.errors import DamagedError, MismatchError, MxrError, UsageError
 from mxr.protocol.artifacts import PublicationIntent
 from mxr.request.builder import RequestOptions
 from mxr.util import disk
-from mxr_cli.completion import completes
-from mxr_cli.help import command
+from mxr_cli.help import command, completes
 from mxr_cli.options import Session, common, request
 from mxr_cli.output import echo, note, print_json, transfer_progress
 

@@ -157,13 +157,15 @@ def deliver_program(
     session: Session, planned: PlannedProgram, fetched: Fetched, connect: Connect | None, options: FetchOptions
 ) -> dict[str, Any]:
     """Report accepted differences, and write a program where its output says. Returns the JSON document."""
-    _report(session, planned, fetched, options)
     prepared, output = planned.prepared, planned.output
     if output is None:
+        _report(session, planned, fetched, options)
         return fetched.to_json()
     from mxr.install.installer import installer_for
 
     placed = installer_for(prepared.consumer).deliver(fetched, session.cache(), prepared, output, connect)
+    # Not before a refusal to place it.
+    _report(session, planned, fetched, options)
     for line in placed.notes:
         note(f"mxr: {line}")
     # A path that the user chose as a file needs no settings.

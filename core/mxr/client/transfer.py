@@ -91,9 +91,9 @@ def download(
     with target or disk.atomic_file(final, mode=0o444) as descriptor:
         resumed = os.fstat(descriptor).st_size > 0
         try:
-            if file.size:
-                with disk.faults(final):
-                    os.ftruncate(descriptor, min(file.size, os.fstat(descriptor).st_size))
+            with disk.faults(final):
+                os.ftruncate(descriptor, min(file.size, os.fstat(descriptor).st_size))
+                if file.size:
                     os.posix_fallocate(descriptor, 0, file.size)
             spans = list(file.spans())
             done = [threading.Event() for _ in spans]

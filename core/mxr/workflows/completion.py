@@ -61,7 +61,9 @@ def complete_request(built: PreparedRequest, cache: Cache, connect: Connect | No
 
 def complete_command(prepared: PreparedRequest, artifact: Artifact) -> str:
     """Return the command that leaves nothing open: with what was taken from the only program, features included."""
-    arch = str(GfxArch.of(artifact.key.arch, artifact.attributes)) if artifact.key.arch else None
+    # Not that of the artifact, which may be the family of this one.
+    own = prepared.request.key.arch
+    arch = str(GfxArch.of(own, artifact.attributes)) if own else None
     flag = BY_NAME["arch"].flag
     rest = [word for row in prepared.stating if flag not in row for word in row]
     return _command(prepared, [*([flag, arch] if arch else []), *rest])

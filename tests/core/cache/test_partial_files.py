@@ -141,6 +141,15 @@ def test_a_part_that_is_not_this_process_s_is_left_alone(cache: Cache, tmp_path:
     assert elsewhere.read_bytes() == b"mine"
 
 
+def test_a_file_without_bytes_takes_nothing_of_a_part(cache: Cache) -> None:
+    empty = File("model.mxr", 0, sha256(b"").hexdigest(), ())
+    final = cache.prepare_file(empty.sha256)
+    final.with_name(disk.PARTIAL + empty.sha256).write_bytes(b"junk")
+    registry: Any = CountingRegistry()
+    transfer.download(registry, empty, final, target=cache.partial_file(empty.sha256, final))
+    assert final.read_bytes() == b""
+
+
 def test_a_part_is_kept_only_where_it_is_of_use(cache: Cache) -> None:
     with pytest.raises(UnreachableError):
         download(cache, CountingRegistry(0))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import ROOT
 
 from .conftest import Programs
 from .stack import Host, Registry, finish
@@ -42,6 +43,17 @@ def test_a_bare_call_shows_the_help_and_a_wrong_one_says_nothing_on_standard_out
     wrong = mxr("fecth", "model.onnx", expect=2)
     assert wrong.out == ""
     assert wrong.err == "mxr: Unknown command 'fecth'.\n     Did you mean mxr fetch?\n"
+
+
+def test_programs_that_were_compared_with_no_gpu_are_not_said_to_fit(mxr: Host) -> None:
+    """As for one file: exit 2. Programs of the reference target need no GPU."""
+    folder = ROOT / "examples" / "spliced"
+    said = mxr("check", folder, expect=2)
+    assert "undamaged; not compared with a GPU" in said.err and "--arch" in said.err and "fit" not in said.out
+    document = mxr("check", folder, "--json", expect=2).json
+    assert (document["ok"], document["compared"]) == (False, False) and all(row["ok"] for row in document["files"])
+    mxr("check", next(folder.glob("*.mxr")), expect=2)
+    assert "all fit" in mxr("check", ROOT / "examples" / "ref").out
 
 
 def test_a_folder_without_programs_is_not_said_to_fit(mxr: Host, model: Path, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ class Proxy:
 
     def __str__(self) -> str:
         """Return how errors name it, without an article."""
-        return f"proxy {redact_url(self.url)} ({self.variable})"
+        return f"proxy {self.address} ({self.variable})"
 
     @property
     def account(self) -> str | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mxr.errors import InterruptionError, MxrError, NotAllowedError, NoWorkerError, UsageError
 
 from .job_progress import LOG_POLL_SECONDS, interruptible, poll_seconds, show_progress
-from .output import note, transfer_progress
+from .output import note
 
 if TYPE_CHECKING:
     import subprocess
@@ -86,7 +86,7 @@ def submit_job(
     order = compile_workflow.CompileOrder.of(
         prepared, calibration, wait=on_miss.waits, retry=on_miss.retry, file_name=file_name
     )
-    return compile_workflow.request_compile(session.client(), order, transfer_progress("uploading"))
+    return compile_workflow.request_compile(session.client(), order)
 
 
 def _require_local_scopes(session: Session) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -21,6 +19,11 @@ if TYPE_CHECKING:
 
 LOG_POLL_SECONDS, TERMINAL_POLL_SECONDS = 1.0, 2.0
 """The poll interval while the log of a job is shown, and while a terminal shows its progress."""
+
+
+QUIET_SECONDS = 60.0
+"""Seconds after which a job or matrix that waits says so again where there is no terminal: CI ends jobs that are silent
+for ten minutes."""
 
 
 @contextmanager
@@ -42,29 +45,36 @@ def poll_seconds(*, log: bool) -> float:
 
     if log:
         return LOG_POLL_SECONDS
-    return TERMINAL_POLL_SECONDS if sys.stderr.isatty() else compile_workflow.PACE
+    return TERMINAL_POLL_SECONDS if streams.on_terminal() else compile_workflow.PACE
 
 
 def show_progress(updates: Iterable[JobProgress], job: Job) -> Job:
     """Show the progress and the log of a job until the updates end. Returns the job as it is then."""
-    terminal, shown = sys.stderr.isatty(), ""
-    log = streams.LogWriter(clear=terminal)
+    terminal, shown, told = streams.on_terminal(), "", 0.0
+    log = streams.LogWriter()
     try:
         for progress in updates:
             job = progress.job
             if progress.log:
                 log.write(progress.log)
             if terminal:
-                # Cut at the width of the terminal: a wrapped line cannot be overwritten.
-                streams.update_line(f"mxr: {progress_line(progress)}", columns=shutil.get_terminal_size().columns)
-            elif (status := f"{job.state} {job.phase} {job.worker} {job.waiting_for} {progress.away}") != shown:
-                shown = status
+                streams.update_line(f"mxr: {progress_line(progress)}")
+            elif (
+                status := f"{job.state} {job.phase} {job.worker} {job.waiting_for} {progress.away}"
+            ) != shown or progress.elapsed - told >= QUIET_SECONDS:
+                shown, told = status, progress.elapsed
                 note(f"mxr: {progress_line(progress)}")
     finally:
         log.close()
-        if terminal:
-            note("")
+        streams.clear_line()
     return job
+
+
+def job_share(running: float, estimate: float) -> str:
+    """What a compile has behind it and before it, both in seconds, by its estimate: "25%, 3 min 00 s left"."""
+    if running >= estimate:
+        return "longer than estimated"
+    return f"{running * 100 // estimate:.0f}%, {format_duration(estimate - running)} left"
 
 
 def progress_line(progress: JobProgress) -> str:
@@ -86,6 +96,7 @@ def progress_line(progress: JobProgress) -> str:
         attempt = f", attempt {job.attempts + 1}" if job.attempts else ""
         return f"{name}: queued{position}{attempt}, waiting for {elapsed} ({estimate})"
     if job.state == "running":
-        running = format_duration(progress.running or 0)
-        return f"{name}: {job.phase or 'running'} on {job.worker}, {running} ({estimate})"
+        running = progress.running or 0
+        left = f", {job_share(running, job.estimate)}" if job.estimate else ""
+        return f"{name}: {job.phase or 'running'} on {job.worker}, {format_duration(running)}{left} ({estimate})"
     return f"{name}: {job.state} after {elapsed}"

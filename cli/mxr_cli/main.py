@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import click
 
+from mxr.display import progress
 from mxr.entry_point import leave, run_program
 from mxr.errors import UsageError
 from mxr.version import __version__
@@ -146,9 +147,16 @@ def mxr() -> None:
     """
 
 
+def _show_progress(action: str, total: int) -> progress.Step:
+    from .byte_progress import ByteProgress
+
+    return ByteProgress(action, total)
+
+
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit: `arguments` default to those of the process."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    progress.display.set(_show_progress)
     error_format = ErrorFormat(as_json="--json" in arguments, traceback="--debug" in arguments)
     run_program(
         "mxr",

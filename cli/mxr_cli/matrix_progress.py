@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
+import time
 from collections.abc import Iterable
 
 from mxr.display import streams
@@ -22,6 +21,7 @@ from mxr.plans.matrix_run import (
     MatrixStatus,
 )
 
+from .job_progress import QUIET_SECONDS, job_share
 from .output import format_duration, note
 
 DISPLAY_ORDER = (FAILED, NO_WORKER, LATER, CANCELLED, RUNNING, QUEUED, MISSING, COMPILED)
@@ -35,10 +35,11 @@ class MatrixDisplay:
 
     def __init__(self, matrix: MatrixStatus) -> None:
         self.matrix = matrix
-        self.live = sys.stderr.isatty()
+        self.live = streams.on_terminal()
         self._height = 0
         self._reported: dict[int, tuple[str, str | None]] = {}
         self._away: str | None = None
+        self._told = time.monotonic()
 
     def show(self, changed: Iterable[int]) -> None:
         """Show the matrix after the cells with these indexes have changed."""
@@ -62,12 +63,18 @@ class MatrixDisplay:
                 lines.append(cell)
         finished = len(self.matrix.cells) - sum(counts[state] for state in UNFINISHED)
         finished -= sum(cell.state not in UNFINISHED for cell in lines)
+        now = time.monotonic()
+        if lines:
+            self._told = now
+        elif now - self._told >= QUIET_SECONDS:
+            self._told = now
+            note(f"mxr: {totals(self.matrix)}")
         for cell in lines:
             finished += cell.state not in UNFINISHED
             note(f"mxr: [{finished}/{len(self.matrix.cells)}] {cell_name(cell)}: {cell_state(cell)}")
 
     def _redraw(self) -> None:
-        columns, lines = shutil.get_terminal_size()
+        _, lines = streams.terminal_size()
         cells = [cell for cell in self.matrix.cells if cell.state in DISPLAY_ORDER]
         cells.sort(key=lambda cell: DISPLAY_ORDER.index(cell.state))
         # Lines for: "and N more", the totals, a message about the registry, the cursor.
@@ -77,7 +84,7 @@ class MatrixDisplay:
         rows += [f"and {hidden} more"] if hidden > 0 else []
         rows.append(totals(self.matrix))
         rows += [f"{self.matrix.away} Retrying."] if self.matrix.away else []
-        streams.update_lines(rows, columns=columns, above=self._height)
+        streams.update_lines(rows, above=self._height)
         self._height = len(rows)
 
 
@@ -92,7 +99,8 @@ def cell_state(cell: CellStatus) -> str:
     job = cell.job
     took = cell.running()
     if cell.state == RUNNING and job is not None:
-        return f"{job.phase or 'compiling'} on {job.worker}, {format_duration(took or 0)} ({_estimate(cell)})"
+        share = f", {job_share(took or 0, job.estimate)}" if job.estimate else ""
+        return f"{job.phase or 'compiling'} on {job.worker}, {format_duration(took or 0)}{share} ({_estimate(cell)})"
     if cell.state == QUEUED and job is not None:
         attempt = f", attempt {job.attempts + 1}" if job.attempts else ""
         return f"queued as {job.id[:12]}{attempt} ({_estimate(cell)})"

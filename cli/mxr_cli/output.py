@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -90,11 +89,50 @@ def confirm(question: str) -> None:
 
 
 def print_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> None:
-    """Print rows in aligned columns below a header."""
+    """Print rows in aligned columns below a header.
+
+    On a terminal that is too narrow, cells are wrapped between words; where words are too long for that, each row
+    becomes a paragraph with a line for each cell.
+    """
     texts = [[printable(cell) for cell in row] for row in (header, *rows)]
-    widths = [max(len(row[column]) for row in texts) for column in range(len(header))]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    if (columns := streams.output_columns()) is not None:
+        room = columns - 2 * (len(header) - 1)
+        least = [
+            max(len(word) for cell in column for word in (cell or "-").split()) for column in zip(*texts, strict=True)
+        ]
+        if sum(widths) > room and sum(least) > room:
+            _print_paragraphs(texts)
+            return
+        while sum(widths) > room:
+            widest = max(range(len(widths)), key=lambda at: (widths[at] > least[at], widths[at]))
+            widths[widest] -= 1
     for row in texts:
-        echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        for line in _wrapped(row, widths):
+            echo(line)
+
+
+def _wrapped(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    """The lines of a row whose cells are wrapped to these widths; one, where they fit."""
+    import textwrap
+    from itertools import zip_longest
+
+    cells = [
+        [cell] if len(cell) <= width else textwrap.wrap(cell, width, break_long_words=False, break_on_hyphens=False)
+        for cell, width in zip(row, widths, strict=True)
+    ]
+    lines = zip_longest(*cells, fillvalue="")
+    return ["  ".join(part.ljust(width) for part, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+def _print_paragraphs(texts: Sequence[Sequence[str]]) -> None:
+    header, *rows = texts
+    for at, row in enumerate(rows):
+        if at:
+            echo()
+        for name, cell in zip(header, row, strict=True):
+            if cell:
+                echo(f"{name.ljust(max(map(len, header)))}  {cell}")
 
 
 def key_cells(key: Key) -> tuple[str, str, str, str]:
@@ -133,29 +171,3 @@ def format_duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02} min"
-
-
-def transfer_progress(action: str) -> Callable[[int], Callable[[int], None]]:
-    """A progress line on a terminal, nothing elsewhere.
-
-    Returns a function that takes the total number of bytes and returns the function to call with the size of each
-    part.
-    """
-
-    def begin(total: int) -> Callable[[int], None]:
-        if not sys.stderr.isatty():
-            return lambda part: None  # noqa: ARG005 - the signature of `step`
-        done, shown_at = 0, 0.0
-
-        def step(part: int) -> None:
-            nonlocal done, shown_at
-            done += part
-            now = time.monotonic()
-            if now - shown_at > 0.1 or done >= total:
-                shown_at = now
-                text = f"{action} {format_size(done)} of {format_size(total)}"
-                streams.update_line(text, columns=len(text) + 1, end="\n" if done >= total else "")
-
-        return step
-
-    return begin

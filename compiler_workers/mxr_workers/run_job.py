@@ -6,6 +6,7 @@ import logging
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from mxr.artifact.manifest import File, Manifest
 from mxr.client import transfer
 from mxr.client.retry import RetryPolicy, retry, until
 from mxr.client.worker import WorkerClient
+from mxr.display import progress
 from mxr.errors import (
     ConflictError,
     DamagedError,
@@ -145,11 +147,9 @@ def _make(context: SlotContext, lease: job_protocol.Lease, heartbeat: LeaseHeart
     client, slot = context.client.client, context.slot
     observer = heartbeat.observer(context.must_stop)
     heartbeat.phase("download")
-    models, calibration = retry(
-        until(60.0, also=RENEWED),
-        lambda: context.spool.fetch(client, lease, _interruptible(observer)),
-        stop=observer.stop,
-    )
+    with progress.shown_by(lambda action, total: _interruptible(observer)):  # noqa: ARG005 - nothing is shown
+        fetch = partial(context.spool.fetch, client, lease)
+        models, calibration = retry(until(60.0, also=RENEWED), fetch, stop=observer.stop)
     check_model(models, lease)
     if calibration is not None:
         check_samples(calibration, models, lease)
@@ -184,8 +184,8 @@ def _make(context: SlotContext, lease: job_protocol.Lease, heartbeat: LeaseHeart
     return UploadedPrograms(files, job_protocol.FinishJob(lease.fence, artifact))
 
 
-def _interruptible(observer: ChildObserver) -> transfer.Progress:
-    """A progress callback that interrupts a transfer when the work must stop: a large model takes long to download."""
+def _interruptible(observer: ChildObserver) -> progress.Step:
+    """A step of progress that interrupts a transfer when the work must stop: a large model takes long to download."""
 
     def check(_: int) -> None:
         if observer.stop():

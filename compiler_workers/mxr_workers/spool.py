@@ -62,14 +62,14 @@ class Spool:
             with self._guard:
                 self._users[name] -= 1
 
-    def fetch(self, client: Client, lease: Lease, progress: transfer.Progress) -> tuple[Path, Path | None]:
+    def fetch(self, client: Client, lease: Lease) -> tuple[Path, Path | None]:
         """The folder with the files of the lease's model, and the calibration data of its key, if any.
 
-        Raises `DamagedError`, `UnreachableError`, a disk error, and what `progress` raises.
+        Raises `DamagedError`, `UnreachableError`, a disk error, and what the `progress.Display` of the caller raises.
         """
-        return self.model(client, lease, progress), self.calibration(client, lease)
+        return self.model(client, lease), self.calibration(client, lease)
 
-    def model(self, client: Client, lease: Lease, progress: transfer.Progress = transfer.ignore) -> Path:
+    def model(self, client: Client, lease: Lease) -> Path:
         """The folder with the files of the lease's model.
 
         Raises `DamagedError`, `UnreachableError`, or a disk error.
@@ -79,7 +79,7 @@ class Spool:
             folder.mkdir(parents=True, exist_ok=True)
             os.utime(folder)
         for file in lease.model.files:
-            self._download(client, file, folder / file.name, progress)
+            self._download(client, file, folder / file.name)
         self._evict(folder.parent)
         return folder
 
@@ -106,9 +106,9 @@ class Spool:
                 )
         return final
 
-    def _download(self, client: Client, file: File, final: Path, progress: transfer.Progress) -> None:
+    def _download(self, client: Client, file: File, final: Path) -> None:
         if not self._has(final, file.sha256):
-            transfer.download(client, file, final, progress)
+            transfer.download(client, file, final)
 
     def _has(self, path: Path, sha: str) -> bool:
         try:

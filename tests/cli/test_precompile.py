@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -16,6 +14,7 @@ from hypothesis import strategies as st
 from mxr.artifact.attributes import Request
 from mxr.artifact.key import Key
 from mxr.consumers.python import PYTHON
+from mxr.display import streams
 from mxr.display.github import markdown
 from mxr.errors import CompileFailedError, NotCompiledError, NoWorkerError, TemporaryError
 from mxr.matrix import Cell
@@ -126,7 +125,7 @@ def test_the_state_of_a_cell_in_one_line() -> None:
 
 def test_a_terminal_shows_what_fits(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Failures come first, the rest is counted, and the next table replaces the one before."""
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((60, 8)))
+    monkeypatch.setattr(streams, "terminal_size", lambda: (60, 8))
     matrix = MatrixStatus(
         [cell(QUEUED, job=job("queued"))] * 20 + [cell(FAILED, problem=CompileFailedError("\x1b]0;" + "x" * 99))]
     )

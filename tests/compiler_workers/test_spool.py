@@ -15,6 +15,7 @@ import pytest
 from mxr.artifact.attributes import Constraints
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, File, Manifest
+from mxr.display import progress
 from mxr.errors import InterruptionError, NotAllowedError
 from mxr.protocol import jobs as job_protocol
 from mxr_workers import spool
@@ -69,8 +70,8 @@ def test_an_interrupted_transfer_leaves_no_file(tmp_path: Path) -> None:
         if len(received) == 2:
             raise InterruptionError()
 
-    with pytest.raises(InterruptionError):
-        Spool(tmp_path).fetch(FakeRegistry(b"x" * 1000), lease(1, b"x" * 1000), interrupt)
+    with pytest.raises(InterruptionError), progress.shown_by(lambda *_: interrupt):
+        Spool(tmp_path).fetch(FakeRegistry(b"x" * 1000), lease(1, b"x" * 1000))
     assert [count for count in received if count > 0] == [10, 10]
     assert [path for path in (tmp_path / "models").rglob("*") if path.is_file()] == []
 

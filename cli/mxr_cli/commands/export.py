@@ -12,7 +12,7 @@ from mxr.errors import UsageError
 from mxr.plans.lockfile import LockFile, load_lock
 from mxr_cli.help import command
 from mxr_cli.options import Session, common
-from mxr_cli.output import echo, format_size, print_json, transfer_progress
+from mxr_cli.output import echo, format_size, print_json
 
 ID = re.compile(r"[0-9a-f]{8,64}")
 
@@ -42,7 +42,7 @@ def export(session: Session, sources: tuple[str, ...], output: Path, include_rem
     lock, identities = _parse_sources(sources)
     cache, client = session.cache(), session.client()
     records = exporter.collect_records(lock, identities, cache, client, include_removed=include_removed)
-    done = exporter.export(records, lock, output, cache, client, watch=transfer_progress("exporting"))
+    done = exporter.export(records, lock, output, cache, client)
     if session.as_json:
         print_json(
             {

@@ -14,7 +14,7 @@ from mxr.request.builder import RequestOptions
 from mxr_cli.fetching.fetch_options import ORT, OrtOptions, ort_options
 from mxr_cli.help import command
 from mxr_cli.options import Session, common, request
-from mxr_cli.output import echo, note, print_json, transfer_progress
+from mxr_cli.output import echo, note, print_json
 
 
 @command(
@@ -96,8 +96,7 @@ def _publish_ort_cache(session: Session, folder: Path, model: str, options: Requ
     from mxr.request import model as models
 
     known = models.find_model(model, session.cache(), session.client, follow_links=options.follow_links)
-    progress = transfer_progress("recording")
-    artifact = publish_recording(folder, options, known, ort.as_mapping(), session.client(), progress)
+    artifact = publish_recording(folder, options, known, ort.as_mapping(), session.client())
     files = [file.name for file in artifact.manifest.files] if artifact.manifest else []
     if session.as_json:
         print_json({"id": artifact.id, "digest": artifact.digest, "key": artifact.key.to_json(), "files": files})
@@ -112,14 +111,13 @@ def _import_bundle(session: Session, bundle: Path, into: str, lock_file: Path | 
     from mxr.bundle.image_layout import open_layout
 
     with closing(open_layout(bundle)) as layout:
-        contents = importer.check_bundle(layout, transfer_progress("checking"))
+        contents = importer.check_bundle(layout)
         if lock_file is not None and contents.lock is None:
             raise UsageError(f"{bundle} was exported by IDs and contains no lock.", hint="Omit --lock.")
-        progress = transfer_progress("importing")
         if into == "cache":
-            done = importer.into_cache(layout, contents, session.cache(), progress)
+            done = importer.into_cache(layout, contents, session.cache())
         else:
-            done = importer.into_registry(layout, contents, session.client(), progress, restore=restore)
+            done = importer.into_registry(layout, contents, session.client(), restore=restore)
     if lock_file is not None and contents.lock is not None:
         save_lock(contents.lock, lock_file)
     if session.as_json:

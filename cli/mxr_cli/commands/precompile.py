@@ -13,7 +13,7 @@ from mxr.errors import InterruptionError, UsageError
 from mxr_cli.help import command
 from mxr_cli.matrix_input import annotate_errors, matrix_options, read_requests
 from mxr_cli.options import PipelineEnvironment, Session, common, pipeline_environment
-from mxr_cli.output import ErrorFormat, echo, note, print_error, print_json, transfer_progress
+from mxr_cli.output import ErrorFormat, echo, note, print_error, print_json
 
 if TYPE_CHECKING:
     from mxr.plans.matrix_run import CellRequest, MatrixStatus
@@ -116,7 +116,7 @@ def _compile(session: Session, status: MatrixStatus, policy: OnMiss, deadline: f
         return
     client, display = session.client(), MatrixDisplay(status)
     try:
-        for index in queue_missing(client, status, policy, transfer_progress("uploading")):
+        for index in queue_missing(client, status, policy):
             if not display.live:
                 display.show([index])
         if policy.waits:

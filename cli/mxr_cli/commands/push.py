@@ -14,7 +14,7 @@ from mxr.request.builder import RequestOptions
 from mxr.util import disk
 from mxr_cli.help import command, completes
 from mxr_cli.options import Session, common, request
-from mxr_cli.output import echo, note, print_json, transfer_progress
+from mxr_cli.output import echo, note, print_json
 
 if TYPE_CHECKING:
     from mxr.protocol.artifacts import Artifact
@@ -108,9 +108,8 @@ def _publish(
     labels = label_program(options, known, description)
     session.say_once(labels.notes)
     provenance: dict[str, Any] = {"tool": "mxr push"} | ({"warnings": list(labels.warnings)} if labels.warnings else {})
-    progress = transfer_progress("pushing")
     doubts: list[str] = []
-    artifact = publish(file, known, labels, session.client(), provenance, progress, intent, doubts.append)
+    artifact = publish(file, known, labels, session.client(), provenance, intent, doubts.append)
     return artifact, list(dict.fromkeys([*labels.warnings, *doubts, *(artifact.description or {}).get("warnings", ())]))
 
 

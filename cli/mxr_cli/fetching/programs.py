@@ -15,7 +15,7 @@ from mxr.errors import MxrError, NoSuchArtifactError
 from mxr.plans.plan import PlannedProgram, fetch_plan
 from mxr.workflows import fetch as fetch_workflow
 from mxr.workflows.preparation import prepare
-from mxr_cli.output import note, transfer_progress
+from mxr_cli.output import note
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,9 +97,8 @@ def obtain_programs(session: Session, options: FetchOptions, plan: Sequence[Plan
         from mxr_cli.compile_on_miss import compile_programs
 
         compile = partial(compile_programs, session, options.on_miss, options.request.calibration)
-    watch = transfer_progress("fetching")
     try:
-        return fetch_plan(plan, session.cache(), connect, refresh=options.refresh, watch=watch, compile=compile)
+        return fetch_plan(plan, session.cache(), connect, refresh=options.refresh, compile=compile)
     except NoSuchArtifactError as error:
         alone = plan[0] if len(plan) == 1 and not plan[0].pinned else None
         if alone and options.on_miss.action == "fail" and connect is not None and alone.prepared.model.path:

@@ -8,6 +8,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+from mxr.display import progress
 from mxr.errors import UsageError
 from mxr.util import disk
 from mxr.util.codec import HUGE, JsonForm, canonical, refuse, text
@@ -122,10 +123,12 @@ def split_file(path: Path, name: str, points: Sequence[int]) -> File:
     disk error as `disk.faults` does.
     """
     whole, blobs = sha256(), []
+    step = progress.begin(f"hashing {path.name}", points[-1])
     with disk.faults(path, "read"), path.open("rb", buffering=0) as file:
         for start, end in pairwise(points):
             part = sha256()
-            size = hash_chunks(read_chunks(file.fileno(), start, end - start), part, whole)
+            chunks = read_chunks(file.fileno(), start, end - start)
+            size = hash_chunks(chunks, part, whole, sink=lambda data, _: step(len(data)))
             if size != end - start:
                 raise _resized(path)
             blobs.append(Blob(part.hexdigest(), size))

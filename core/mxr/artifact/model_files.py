@@ -24,6 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from mxr.display import progress
 from mxr.errors import TemporaryError, UsageError
 from mxr.util.codec import HUGE, canonical, refuse, text
 from mxr.util.frozen import dataclass
@@ -189,6 +190,7 @@ class _HashPool:
 
     def __init__(self, files: Sequence[_File], pieces: list[list[str]], parts: Iterator[tuple[int, int]]) -> None:
         self._files, self._pieces, self._parts = files, pieces, parts
+        self._step = progress.begin(f"hashing {files[0].path.name}", sum(file.stamp.size for file in files))
         self._guard = threading.Lock()
         self._stopped = False
         self._failure: BaseException | None = None
@@ -212,7 +214,7 @@ class _HashPool:
         try:
             while (part := self._next()) is not None:
                 at, index = part
-                self._pieces[at][index] = _hash_piece(self._files[at], index, buffer)
+                self._pieces[at][index] = _hash_piece(self._files[at], index, buffer, self._step)
         except (OSError, TemporaryError, MemoryError) as error:
             with self._guard:
                 self._failure = self._failure or error
@@ -223,7 +225,7 @@ class _HashPool:
             return None if self._stopped else next(self._parts, None)
 
 
-def _hash_piece(file: _File, index: int, buffer: memoryview) -> str:
+def _hash_piece(file: _File, index: int, buffer: memoryview, step: progress.Step) -> str:
     offset = index * PIECE
     length = min(PIECE, file.stamp.size - offset)
     digest = hashlib.sha256()
@@ -231,7 +233,9 @@ def _hash_piece(file: _File, index: int, buffer: memoryview) -> str:
         descriptor = opened.fileno()
         if FileStamp.of(descriptor) != file.stamp:
             raise file_changed(file.path)
-        size = hash_chunks(read_chunks(descriptor, offset, length, buffer=buffer), digest)
+        size = hash_chunks(
+            read_chunks(descriptor, offset, length, buffer=buffer), digest, sink=lambda data, _: step(len(data))
+        )
         if size != length or FileStamp.of(descriptor) != file.stamp:
             raise file_changed(file.path)
     return digest.hexdigest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tarfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,13 +12,13 @@ from mxr.artifact.manifest import Blob
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Cache
 from mxr.client import transfer
+from mxr.display import progress
 from mxr.errors import DamagedError, NoSuchArtifactError, NotFoundError, UsageError
 from mxr.plans import pins
 from mxr.plans.lockfile import LockFile
 from mxr.protocol.artifacts import ModelClaim
 from mxr.util import disk
 from mxr.util.frozen import dataclass
-from mxr.workflows.fetch import Watch, unwatched
 
 from . import oci
 from .contents import BundleLayout, BundleRecord, lay_out
@@ -106,8 +106,6 @@ def export(
     final: Path,
     cache: Cache,
     client: Client,
-    *,
-    watch: Watch = unwatched,
 ) -> ExportResult:
     """Write a bundle to `final`, with blobs from the cache where it has them, else from the registry.
 
@@ -127,8 +125,7 @@ def export(
             os.posix_fallocate(descriptor, 0, size)
             for at, data in heads:
                 disk.write_at(descriptor, data, at)
-        progress = watch(sum(blob.size for blob in layout.blobs))
-        _copy_blobs(places, descriptor, final, _cached(records, cache), client, progress)
+        _copy_blobs(places, descriptor, final, _cached(records, cache), client)
     return ExportResult(final, size, tuple(sorted(record.id for record in records)), len(layout.blobs))
 
 
@@ -179,14 +176,14 @@ def _copy_blobs(
     final: Path,
     cached: dict[str, tuple[Path, int]],
     client: Client,
-    progress: Callable[[int], None],
 ) -> None:
     """Write the missing blobs to their offsets, several in parallel, and check each while it is written."""
     own = os.dup(descriptor)
+    step = progress.begin(f"exporting {final.name}", sum(blob.size for blob, _ in missing))
 
     def copy(index: int) -> None:
         blob, at = missing[index]
-        transfer.obtain_blob(client, blob, transfer.DownloadTarget(own, at, final), cached.get(blob.sha256), progress)
+        transfer.obtain_blob(client, blob, transfer.DownloadTarget(own, at, final), cached.get(blob.sha256), step)
 
     with transfer.TransferPool(copy, range(len(missing)), transfer.AT_ONCE, lambda: os.close(own)):
         pass

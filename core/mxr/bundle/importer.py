@@ -15,6 +15,7 @@ from mxr.artifact.manifest import Blob, File
 from mxr.artifact.records import Model
 from mxr.cache.store import Cache
 from mxr.client import transfer
+from mxr.display import progress
 from mxr.errors import ConflictError, DamagedError, MxrError, NotFoundError
 from mxr.plans import lockfile
 from mxr.plans.lockfile import LockFile
@@ -25,7 +26,6 @@ from mxr.util.frozen import dataclass
 from mxr.util.hashing import Data, hash_chunks, sha256_chunks
 from mxr.workflows import fetch as fetch_workflow
 from mxr.workflows import push as push_workflow
-from mxr.workflows.fetch import Watch, unwatched
 
 from . import image_layout, oci
 from .contents import BundleRecord
@@ -63,14 +63,14 @@ class ImportedArtifact:
     differs: bool = False
 
 
-def check_bundle(layout: ImageLayout, watch: Watch = unwatched) -> BundleContents:
+def check_bundle(layout: ImageLayout) -> BundleContents:
     """Check every byte of a bundle and return its contents.
 
     Raises `DamagedError` with the reason, and `MismatchError` if a program contradicts its key or an artifact does not
     serve the request that the lock pins to it.
     """
     contents = _contents(layout)
-    _check_blobs(layout, contents, watch)
+    _check_blobs(layout, contents)
     for record in contents.records:
         _check_programs(layout, record)
     answers(contents)
@@ -163,21 +163,21 @@ def _record(layout: ImageLayout, config: Descriptor, layers: list[Descriptor]) -
     return record
 
 
-def _check_blobs(layout: ImageLayout, contents: BundleContents, watch: Watch) -> None:
+def _check_blobs(layout: ImageLayout, contents: BundleContents) -> None:
     """Check the sha256 of every blob and every file."""
     sizes = {name: size for name, size in layout.sizes().items() if name.startswith(BLOBS)}
-    progress = watch(sum(sizes.values()))
+    step = progress.begin("checking the bundle", sum(sizes.values()))
     seen: set[str] = set()
     for file in {file.sha256: file for record in contents.records for file in record.manifest.files}.values():
         for blob in _check_file(layout, file):
             if blob.sha256 not in seen:
-                progress(blob.size)
+                step(blob.size)
             seen.add(blob.sha256)
     for name, size in sizes.items():
         sha = name.removeprefix(BLOBS)
         if sha not in seen:
             _check_blob(layout, Blob(sha, size)) if size else _check_empty(layout, sha)
-            progress(size)
+            step(size)
 
 
 def _check_empty(layout: ImageLayout, sha: str) -> None:
@@ -212,9 +212,7 @@ def _check_programs(layout: ImageLayout, record: BundleRecord) -> None:
         push_workflow.refuse_contradictions(record.key, record.attributes, description)
 
 
-def into_cache(
-    layout: ImageLayout, contents: BundleContents, cache: Cache, watch: Watch = unwatched
-) -> list[ImportedArtifact]:
+def into_cache(layout: ImageLayout, contents: BundleContents, cache: Cache) -> list[ImportedArtifact]:
     """Import a bundle into the cache, which then serves the requests of the lock without a registry.
 
     After an interruption, the same call resumes. Raises `DamagedError` if the bundle changed since `check_bundle`, or a
@@ -225,7 +223,7 @@ def into_cache(
         new = False
         for file in record.manifest.files:
             if not cache.intact_or_removed(file.sha256):
-                _write_file(layout, file, cache, watch)
+                _write_file(layout, file, cache)
                 new = True
         cache.imported.store_artifact(record.artifact())
         if record.model is not None:
@@ -237,15 +235,15 @@ def into_cache(
     return done
 
 
-def _write_file(layout: ImageLayout, file: File, cache: Cache, watch: Watch) -> None:
+def _write_file(layout: ImageLayout, file: File, cache: Cache) -> None:
     final, digest = cache.prepare_file(file.sha256), sha256()
-    progress = watch(file.size)
+    step = progress.begin(f"importing {file.name}", file.size)
     with disk.atomic_file(final, mode=0o444) as descriptor:
 
         def write(data: Data, at: int) -> None:
             with disk.faults(final):
                 disk.write_at(descriptor, data, at)
-            progress(len(data))
+            step(len(data))
 
         hash_chunks((data for blob in file.blobs for data in image_layout.chunks(layout, blob)), digest, sink=write)
         if digest.hexdigest() != file.sha256:
@@ -253,7 +251,7 @@ def _write_file(layout: ImageLayout, file: File, cache: Cache, watch: Watch) -> 
 
 
 def into_registry(
-    layout: ImageLayout, contents: BundleContents, client: Client, watch: Watch = unwatched, *, restore: bool = False
+    layout: ImageLayout, contents: BundleContents, client: Client, *, restore: bool = False
 ) -> list[ImportedArtifact]:
     """Publish the artifacts of a bundle; the registry checks them like every publication.
 
@@ -266,7 +264,7 @@ def into_registry(
     for record in contents.records:
         new = not _published(record, client)
         try:
-            published = _publish(layout, record, client, watch, restore=restore)
+            published = _publish(layout, record, client, restore=restore)
         except ConflictError as problem:
             if new or problem.context.get("id") != record.id or problem.context.get("removed"):
                 raise
@@ -281,13 +279,10 @@ def into_registry(
     return done
 
 
-def _publish(
-    layout: ImageLayout, record: BundleRecord, client: Client, watch: Watch, *, restore: bool
-) -> artifact_protocol.Artifact:
+def _publish(layout: ImageLayout, record: BundleRecord, client: Client, *, restore: bool) -> artifact_protocol.Artifact:
     files = record.manifest.files
-    progress = watch(sum(blob.size for blob in record.manifest.blobs()))
     return transfer.upload_and_publish(
-        lambda: transfer.send(client, files, lambda blob: image_layout.chunks(layout, blob), progress),
+        lambda: transfer.send(client, files, lambda blob: image_layout.chunks(layout, blob), record.id[:12]),
         lambda: client.publish(record.publication(restore=restore)),
     )
 

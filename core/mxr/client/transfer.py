@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from mxr.artifact.manifest import NO_CHAIN, Blob, File, next_chain
+from mxr.display import progress
 from mxr.errors import DamagedBlobError, DamagedError, NoSuchBlobError, TemporaryError
 from mxr.protocol.artifacts import MAX_FOLLOWED
 from mxr.util import disk
@@ -23,9 +24,6 @@ from .registry import Client
 from .retry import TRANSFER, retry
 
 T = TypeVar("T")
-Progress = Callable[[int], None]
-"""Is called with the bytes of each part that was transferred; negative where a part is transferred again."""
-
 Read = Callable[[Blob], Iterator[bytes]]
 """Returns the bytes of a blob, from its beginning with each call."""
 
@@ -42,10 +40,6 @@ LARGE = 16 << 20
 
 Places = Mapping[str, tuple[Path, int]]
 """Where blobs may be found on this host: path and offset by sha256."""
-
-
-def ignore(done: int) -> None:
-    """A progress function that does nothing."""
 
 
 def upload_and_publish(upload: Callable[[], object], publish: Callable[[], T]) -> T:
@@ -69,24 +63,25 @@ def download(
     client: Client,
     file: File,
     final: Path,
-    progress: Progress = ignore,
     here: Places | None = None,
     target: AbstractContextManager[int] | None = None,
+    name: str | None = None,
 ) -> os.stat_result:
     """Download a file to `final`, which appears only when every blob and the whole file match their sha256.
 
-    Blobs in `here` are copied from there and verified in the same way; a blob that does not match is downloaded.
+    `name`: what the progress calls the file. Blobs in `here` are copied from there and verified in the same way; a blob
+    that does not match is downloaded.
     `target` opens the file to write and gives it its name (`disk.atomic_file` by default); what an interrupted download
     left in it is hashed and not transferred again. Returns the status of the file when its last byte was written.
     Raises `DamagedError` when the registry sends bytes that do not match, `UnreachableError`, and a disk error as
     `disk.faults` does.
     """
-    received = False
+    received, step = False, progress.begin(f"fetching {name or file.name}", file.size)
 
     def count(size: int) -> None:
         nonlocal received
         received = True
-        progress(size)
+        step(size)
 
     with target or disk.atomic_file(final, mode=0o444) as descriptor:
         resumed = os.fstat(descriptor).st_size > 0
@@ -156,20 +151,20 @@ class DownloadTarget:
 
 
 def obtain_blob(
-    client: Client, blob: Blob, target: DownloadTarget, here: tuple[Path, int] | None, progress: Progress = ignore
+    client: Client, blob: Blob, target: DownloadTarget, here: tuple[Path, int] | None, step: progress.Step
 ) -> None:
     """Write a blob to `target`: what is there already stays, the rest is copied from `here`, else downloaded.
 
     Verifies the sha256 during the writing. Raises `DamagedBlobError`, `UnreachableError`, or a disk error.
     """
-    blob_download = _BlobDownload(client, blob, target, progress)
+    blob_download = _BlobDownload(client, blob, target, step)
     if target.resumed and blob_download.adopt():
         return
-    if here is None or blob_download.done or not _copy_blob(here, blob, target, progress):
+    if here is None or blob_download.done or not _copy_blob(here, blob, target, step):
         retry(TRANSFER, blob_download.attempt)
 
 
-def _copy_blob(here: tuple[Path, int], blob: Blob, target: DownloadTarget, progress: Progress) -> bool:
+def _copy_blob(here: tuple[Path, int], blob: Blob, target: DownloadTarget, step: progress.Step) -> bool:
     """Copy a blob from another file on this host. Returns whether the bytes there match its sha256."""
     path, offset = here
     done, digest = 0, sha256()
@@ -178,24 +173,24 @@ def _copy_blob(here: tuple[Path, int], blob: Blob, target: DownloadTarget, progr
         nonlocal done
         target.write(data, at)
         done += len(data)
-        progress(len(data))
+        step(len(data))
 
     with suppress(OSError), path.open("rb", buffering=0) as source:
         hash_chunks(read_chunks(source.fileno(), offset, blob.size), digest, sink=sink)
     if digest.hexdigest() == blob.sha256:
         return True
-    progress(-done)
+    step(-done)
     return False
 
 
 class _BlobDownload:
     """A blob that arrives in a file, by several attempts if necessary. Each goes on where the last one stopped."""
 
-    def __init__(self, client: Client, blob: Blob, target: DownloadTarget, progress: Progress) -> None:
+    def __init__(self, client: Client, blob: Blob, target: DownloadTarget, step: progress.Step) -> None:
         self.done = 0
         """Bytes that are in the file and in the digest."""
         self._digest = sha256()
-        self._client, self._blob, self._target, self._progress = client, blob, target, progress
+        self._client, self._blob, self._target, self._step = client, blob, target, step
         self._direct = True
 
     def adopt(self) -> bool:
@@ -214,7 +209,7 @@ class _BlobDownload:
         complete = whole.hexdigest() == self._blob.sha256
         self.done = self._blob.size if complete else filled
         if self.done:
-            self._progress(self.done)
+            self._step(self.done)
         return complete
 
     def attempt(self) -> None:
@@ -230,7 +225,7 @@ class _BlobDownload:
             if self._digest.hexdigest() != blob.sha256:
                 raise _damaged(blob)
         except DamagedBlobError:
-            self._progress(-self.done)
+            self._step(-self.done)
             self.done, self._digest = 0, sha256()
             raise
 
@@ -240,7 +235,7 @@ class _BlobDownload:
         self._target.write(chunk, self.done)
         self._digest.update(chunk)
         self.done += len(chunk)
-        self._progress(len(chunk))
+        self._step(len(chunk))
 
 
 def _damaged(blob: Blob) -> DamagedBlobError:
@@ -250,7 +245,7 @@ def _damaged(blob: Blob) -> DamagedBlobError:
     )
 
 
-def upload(client: Client, path: Path, file: File, progress: Progress = ignore) -> int:
+def upload(client: Client, path: Path, file: File) -> int:
     """Upload the blobs of the file at `path` that the registry does not have. Returns the number of bytes sent.
 
     After an interruption, call it again. Raises `UnreachableError`, and `DamagedError` when the file changed in the
@@ -263,11 +258,13 @@ def upload(client: Client, path: Path, file: File, progress: Progress = ignore) 
             # As bytes: the connection can still hold a chunk when the next one is read into the same buffer.
             return map(bytes, read_chunks(source.fileno(), offsets[blob.sha256], blob.size))
 
-        return send(client, [file], read, progress)
+        return send(client, [file], read, path.name)
 
 
-def send(client: Client, files: Sequence[File], read: Read, progress: Progress = ignore) -> int:
+def send(client: Client, files: Sequence[File], read: Read, name: str) -> int:
     """Upload those blobs of these files that the registry does not have. Returns the number of bytes sent.
+
+    `name`: what the progress calls them.
 
     The blobs of one file are sent in order, over one connection: the registry hashes the whole file as they arrive.
     Before each large blob the registry is asked once more: hosts that upload the same model at the same time share the
@@ -276,6 +273,7 @@ def send(client: Client, files: Sequence[File], read: Read, progress: Progress =
     blobs = {blob.sha256: blob for file in files for blob in file.blobs}
     needed = set(client.missing(blobs.values()).missing)
     sent: list[int] = []
+    step = progress.begin(f"uploading {name}", sum(file.size for file in files))
 
     def send_file(part: tuple[File, set[str]]) -> None:
         file, needed = part
@@ -285,16 +283,17 @@ def send(client: Client, files: Sequence[File], read: Read, progress: Progress =
                 return
             if blob.sha256 not in needed:
                 before.append(blob.sha256)
+                step(blob.size)
                 continue
             needed.discard(blob.sha256)
             if blob.size < LARGE or client.missing([blob]).missing:
                 follows = before if len(file.blobs) > 1 and len(before) <= MAX_FOLLOWED else ()
-                retry(TRANSFER, partial(_send_blob, client, blob, read, follows))
+                retry(TRANSFER, partial(_send_blob, client, blob, read, follows, step))
                 sent.append(blob.size)
                 before = [reduce(next_chain, [*before, blob.sha256])]
             else:
                 before.append(blob.sha256)
-            progress(blob.size)
+                step(blob.size)
 
     pool = TransferPool(send_file, [(file, _take_needed(file, needed)) for file in files], AT_ONCE)
     with pool:
@@ -309,8 +308,23 @@ def _take_needed(file: File, needed: set[str]) -> set[str]:
     return found
 
 
-def _send_blob(client: Client, blob: Blob, read: Read, follows: Sequence[str]) -> None:
-    client.put_blob(blob, read(blob), follows=follows)
+def _send_blob(client: Client, blob: Blob, read: Read, follows: Sequence[str], step: progress.Step) -> None:
+    sent = 0
+
+    def chunks() -> Iterator[bytes]:
+        nonlocal sent
+        for chunk in read(blob):
+            yield chunk
+            sent += len(chunk)
+            step(len(chunk))
+
+    try:
+        client.put_blob(blob, chunks(), follows=follows)
+    except BaseException:
+        step(-sent)
+        raise
+    # The registry can answer before it has read all of it.
+    step(blob.size - sent)
 
 
 class TransferPool(Generic[T]):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Iterable
 from typing import TextIO
@@ -11,10 +13,49 @@ from .text import json_text, printable, printable_lines
 CLEAR_LINE, CLEAR_BELOW = "\x1b[K", "\x1b[J"
 """Source: ECMA-48, EL and ED."""
 
+RED, YELLOW, PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[0m"
+"""Source: ECMA-48, SGR."""
+
+WARNING = "mxr: warning:"
+
+_unfinished = False
+"""Whether the last line on standard error is one of progress, which the next output replaces."""
+
+
+def on_terminal() -> bool:
+    """Return whether standard error is a terminal on which a line can be replaced."""
+    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def terminal_size(stream: TextIO | None = None) -> tuple[int, int]:
+    """Return the columns and lines of the terminal of a stream (standard error by default).
+
+    A terminal that does not tell them has those of COLUMNS, else 80 and 24.
+    """
+    try:
+        columns, lines = os.get_terminal_size((stream or sys.stderr).fileno())
+    except (OSError, ValueError, AttributeError):
+        columns, lines = 0, 0
+    told = os.environ.get("COLUMNS", "")
+    return columns or (int(told[:4]) if told.isascii() and told.isdigit() else 0) or 80, lines or 24
+
+
+def output_columns() -> int | None:
+    """Return the columns of the terminal on standard output; None where that is none."""
+    return terminal_size(sys.stdout)[0] if sys.stdout is not None and sys.stdout.isatty() else None
+
+
+def coloured(text: str, colour: str) -> str:
+    """Return text for standard error in a colour, where it is a terminal and nobody asked for none (no-color.org)."""
+    return f"{colour}{text}{PLAIN}" if on_terminal() and not os.environ.get("NO_COLOR") else text
+
 
 def write_line(text: object = "", *, err: bool = False) -> None:
-    """Write one line. A line break in `text` is escaped."""
-    _write(printable(text) + "\n", err)
+    """Write one line. A line break in `text` is escaped. On standard error, the word warning is coloured."""
+    line = printable(text)
+    if err and line.startswith(WARNING):
+        line = coloured(WARNING, YELLOW) + line[len(WARNING) :]
+    _write(line + "\n", err)
 
 
 def write_json(value: object) -> None:
@@ -30,7 +71,7 @@ def write_secret(text: str) -> None:
 
 def write_error(program: str, message: str, hint: str) -> None:
     """Write an error to standard error: what is wrong in one line, and what to do in another."""
-    write_line(f"{program}: {' '.join(message.split())}", err=True)
+    _write(f"{coloured(f'{program}:', RED)} {printable(' '.join(message.split()))}\n", err=True)
     if hint:
         write_line(f"     {' '.join(hint.split())}", err=True)
 
@@ -69,14 +110,24 @@ def write_annotation(command: str) -> None:
     _write(command + "\n", err=True)
 
 
-def update_line(text: str, *, columns: int, end: str = "") -> None:
-    """Replace the current line of the terminal on standard error. `end`: a line break after the last update."""
-    _write(f"\r{printable(text)[: max(0, columns - 1)]}{CLEAR_LINE}{end}", err=True)
+def update_line(text: str) -> None:
+    """Show a line of progress on the terminal on standard error, until anything else is written there."""
+    global _unfinished
+    columns, _ = terminal_size()
+    # Cut at the width of the terminal: a wrapped line cannot be replaced.
+    _write(f"{printable(text)[: columns - 1]}\r", err=True)
+    _unfinished = True
 
 
-def update_lines(rows: Iterable[str], *, columns: int, above: int = 0) -> None:
+def clear_line() -> None:
+    """Remove the line of progress, if there is one."""
+    _write("", err=True)
+
+
+def update_lines(rows: Iterable[str], *, above: int = 0) -> None:
     """Replace the `above` last lines of the terminal on standard error. Longer rows are cut."""
     up = f"\x1b[{above}A\r" if above else ""
+    columns, _ = terminal_size()
     _write(up + CLEAR_BELOW + "".join(f"{printable(row)[: columns - 1]}\n" for row in rows), err=True)
 
 
@@ -84,11 +135,10 @@ class LogWriter:
     """Writes a log that arrives in parts to standard error, line by line.
 
     A part can end within a line, so the rest of a line is kept until it is complete: only then is it known how the
-    line begins. `clear`: whether a progress line may be on the terminal.
+    line begins.
     """
 
-    def __init__(self, *, clear: bool = False) -> None:
-        self._clear = f"\r{CLEAR_LINE}" if clear else ""
+    def __init__(self) -> None:
         self._rest = ""
 
     def write(self, text: str) -> None:
@@ -109,7 +159,7 @@ class LogWriter:
     def _lines(self, text: str) -> None:
         lines = printable_lines(text)
         if lines:
-            _write(self._clear + "".join(f"{line}\n" for line in lines), err=True)
+            _write("".join(f"{line}\n" for line in lines), err=True)
 
 
 def write_log(text: str) -> None:
@@ -119,12 +169,27 @@ def write_log(text: str) -> None:
 
 
 def _write(text: str, err: bool) -> None:
-    stream: TextIO | None = sys.stderr if err else sys.stdout
+    global _unfinished
+    if _unfinished:
+        _unfinished = False
+        _send(CLEAR_LINE, sys.stderr)
+    _send(text, sys.stderr if err else sys.stdout)
+
+
+def _send(text: str, stream: TextIO | None) -> None:
     if stream is None:
         return
     try:
-        stream.write(text)
-    except UnicodeEncodeError:
-        encoding = stream.encoding or "ascii"
-        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
-    stream.flush()
+        try:
+            stream.write(text)
+        except UnicodeEncodeError:
+            encoding = stream.encoding or "ascii"
+            stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        stream.flush()
+    except OSError as problem:
+        if problem.errno != errno.EIO:
+            raise
+        # The terminal was closed. Messages have no reader any more; a result that cannot be written ends the command.
+        if stream is sys.stdout:
+            raise BrokenPipeError(errno.EPIPE, "the terminal was closed") from None
+        sys.stderr = None

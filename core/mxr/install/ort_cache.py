@@ -8,7 +8,7 @@ Runtime, one optimization level, and one file name of the model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,8 +51,6 @@ from mxr.workflows.push import label_program, refuse_contradictions, split_progr
 from . import consumer_folder
 from .installer import Installer, RecordingRequest
 from .placement import Destination, Placement
-
-Watch = Callable[[int], transfer.Progress]
 
 
 class OrtInstaller(Installer):
@@ -180,7 +178,7 @@ class OrtInstaller(Installer):
 
 
 def publish_recording(
-    folder: Path, options: RequestOptions, model: ModelReference, ort: Mapping[str, str], client: Client, watch: Watch
+    folder: Path, options: RequestOptions, model: ModelReference, ort: Mapping[str, str], client: Client
 ) -> artifact_protocol.Artifact:
     """Publish the files that ONNX Runtime's provider wrote to `folder` for this model, as one artifact.
 
@@ -194,7 +192,6 @@ def publish_recording(
     form = form_of(contract, _file_name(model, ort_options, None), ort_options.level)
     key, attributes = _label(paths, replace(options, consumer="ort"), model, form)
     files = tuple(split_program(path, path.name) for path in paths)
-    progress = watch(sum(file.size for file in files))
     message = artifact_protocol.Publish(
         key=key,
         manifest=Manifest(files),
@@ -205,7 +202,7 @@ def publish_recording(
 
     def send() -> None:
         for path, file in zip(paths, files, strict=True):
-            transfer.upload(client, path, file, progress)
+            transfer.upload(client, path, file)
 
     return transfer.upload_and_publish(send, lambda: client.publish(message))
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from mxr.cache.store import Cache
     from mxr.client.registry import Client
     from mxr.matrix import Cell
-    from mxr.workflows.fetch import Watch as Bytes
 
     from .plan import OnMiss
 
@@ -154,7 +153,7 @@ def matrix_status(client: Client, requests: Sequence[CellRequest], file: Path) -
     return MatrixStatus(cells)
 
 
-def queue_missing(client: Client, matrix: MatrixStatus, on_miss: OnMiss, bytes_: Bytes) -> Iterator[int]:
+def queue_missing(client: Client, matrix: MatrixStatus, on_miss: OnMiss) -> Iterator[int]:
     """Queue the missing programs in the order of the matrix, and yield the index of each cell after it is queued.
 
     If the registry refuses a cell, its status records the error and the next cell follows. Raises `UnreachableError` if
@@ -166,17 +165,17 @@ def queue_missing(client: Client, matrix: MatrixStatus, on_miss: OnMiss, bytes_:
             continue
         text = canonical(cell.request.request.to_json())
         if text not in jobs:
-            jobs[text] = _queued(client, cell, on_miss, bytes_)
+            jobs[text] = _queued(client, cell, on_miss)
         found = jobs[text]
         matrix.cells[at] = replace(found, request=cell.request)
         yield at
 
 
-def _queued(client: Client, cell: CellStatus, on_miss: OnMiss, bytes_: Bytes) -> CellStatus:
+def _queued(client: Client, cell: CellStatus, on_miss: OnMiss) -> CellStatus:
     prepared, calibration = cell.request.prepared, cell.request.cell.options.calibration
     order = compile_workflow.CompileOrder.of(prepared, calibration, wait=on_miss.waits, retry=on_miss.retry)
     try:
-        job = compile_workflow.request_compile(client, order, bytes_)
+        job = compile_workflow.request_compile(client, order)
     except NoWorkerError as problem:
         return replace(cell, state=NO_WORKER, problem=problem)
     except TemporaryError as problem:

@@ -37,7 +37,7 @@ from mxr.request.choices import distinguishing, options_of
 from mxr.request.model import ModelReference
 from mxr.util.frozen import dataclass
 from mxr.workflows import fetch as fetch_workflow
-from mxr.workflows.fetch import Connect, Fetched, Watch, unwatched
+from mxr.workflows.fetch import Connect, Fetched
 
 from .lockfile import LockEntry, LockFile
 
@@ -222,9 +222,7 @@ def _gone_error(entry: LockEntry) -> NoSuchArtifactError:
     )
 
 
-def download_pinned(
-    pinned: PinnedProgram, cache: Cache, connect: Connect | None, *, watch: Watch = unwatched
-) -> Fetched:
+def download_pinned(pinned: PinnedProgram, cache: Cache, connect: Connect | None) -> Fetched:
     """Bring the files of a pinned artifact into the cache. Raises as `lookup_pinned` does.
 
     The answer is not cached for later fetches without a lock: the registry may resolve the request differently.
@@ -240,7 +238,7 @@ def download_pinned(
         raise _absent_error(entry, cache)
     client = connect()
     try:
-        fetch_workflow.download_missing(answer, cache, client, watch)
+        fetch_workflow.download_missing(answer, cache, client)
     except NotFoundError as gone:
         raise _gone_error(entry) from gone
     if found.etag:

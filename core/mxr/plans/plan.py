@@ -18,11 +18,9 @@ from mxr.workflows.fetch import (
     Connect,
     Fetched,
     FoundProgram,
-    Watch,
     download_prepared,
     fetch_compiled,
     lookup_prepared,
-    unwatched,
 )
 
 if TYPE_CHECKING:
@@ -114,7 +112,6 @@ def fetch_plan(
     connect: Connect | None,
     *,
     refresh: bool = False,
-    watch: Watch = unwatched,
     compile: Compile | None = None,
 ) -> list[Fetched]:
     """Fetch the programs into the cache, in order: what a lock names, or else for an output the recorded artifact of
@@ -149,12 +146,12 @@ def fetch_plan(
     for at, locked in pinned.items():
         from .pins import download_pinned
 
-        fetched[at] = download_pinned(locked, cache, connect, watch=watch)
+        fetched[at] = download_pinned(locked, cache, connect)
     for at, program in found.items():
-        fetched[at] = download_prepared(plan[at].prepared, program, cache, watch=watch)
+        fetched[at] = download_prepared(plan[at].prepared, program, cache)
     for (at, each_needed), identity in zip(needed.items(), compiled, strict=True):
         assert connect is not None
-        fetched[at] = fetch_compiled(identity, each_needed.prepared.request, cache, connect(), watch=watch)
+        fetched[at] = fetch_compiled(identity, each_needed.prepared.request, cache, connect())
     return [fetched[at] for at in range(len(plan))]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from mxr.display import progress
 from mxr.errors import DiskFullError, MxrError, NotAllowedError, TemporaryError, UsageError, WouldOverwriteError
 
 from .frozen import dataclass
@@ -19,6 +20,9 @@ PARTIAL = ".mxr-partial-"
 
 FICLONE = 0x40049409
 """The ioctl that creates a reflink. Source: Linux, include/uapi/linux/fs.h."""
+
+COPIED = 64 << 20
+"""Bytes that are copied at once: a step of the progress."""
 
 DESCRIPTORS = Path("/proc/self/fd")
 """Where this process has a path for each descriptor, which leads to its folder whatever the name of that becomes."""
@@ -265,15 +269,16 @@ def copy_whole(source: Path, final: Path, before: FileState | None = None) -> os
         try:
             fcntl.ioctl(descriptor, FICLONE, origin.fileno())
         except OSError:
-            _copy(origin.fileno(), descriptor)
+            _copy(origin.fileno(), descriptor, final.name)
         return os.fstat(descriptor)
 
 
-def _copy(source: int, target: int) -> None:
+def _copy(source: int, target: int, name: str) -> None:
     left, at = os.fstat(source).st_size, 0
+    step = progress.begin(f"writing {name}", left)
     while left:
         try:
-            done = os.copy_file_range(source, target, left, at, at)
+            done = os.copy_file_range(source, target, min(left, COPIED), at, at)
         except OSError as problem:
             if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise
@@ -284,6 +289,7 @@ def _copy(source: int, target: int) -> None:
                 raise OSError(errno.EIO, "the file became shorter while it was being copied")
             write_at(target, block, at)
             done = len(block)
+        step(done)
         left, at = left - done, at + done
 
 

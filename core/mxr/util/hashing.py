@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import xxhash
 
+from mxr.display import progress
 from mxr.errors import TemporaryError
 
 CHUNK = 1 << 20
@@ -223,7 +224,9 @@ def _hash_file(path: Path, expected: FileStamp, *hashers: Hasher) -> None:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
         # One byte more than expected shows that the file grew, without reading a file that keeps growing to its end.
         buffer = memoryview(bytearray(BLOCK))
-        size = hash_chunks(read_chunks(descriptor, 0, expected.size + 1, buffer=buffer), *hashers)
+        step = progress.begin(f"hashing {path.name}", expected.size)
+        chunks = read_chunks(descriptor, 0, expected.size + 1, buffer=buffer)
+        size = hash_chunks(chunks, *hashers, sink=lambda data, _: step(len(data)))
         if size != expected.size or not expected == FileStamp.of(descriptor) == FileStamp.of(path):
             raise file_changed(path)
 

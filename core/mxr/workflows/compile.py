@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from mxr.request.builder import PreparedRequest
     from mxr.request.model import ModelReference
 
-    from .fetch import Watch
-
 ONNX = "model.onnx"
 """The name of the ONNX file in the manifest of its model, whatever its name on this host."""
 
@@ -79,7 +77,7 @@ class JobProgress:
     away: str | None = None
 
 
-def request_compile(client: Client, order: CompileOrder, watch: Watch) -> job_protocol.Job:
+def request_compile(client: Client, order: CompileOrder) -> job_protocol.Job:
     """Request a compile and return its job. Uploads the model and its calibration data if the registry lacks them.
 
     Raises `NoWorkerError` when `wanted.ask.require_worker` is set and no worker can compile the program,
@@ -93,26 +91,26 @@ def request_compile(client: Client, order: CompileOrder, watch: Watch) -> job_pr
         try:
             return retry(until(OUTAGE), lambda: client.request_compile(order.ask))
         except (NoSuchModelError, NoSuchBlobError) as missing:
-            if last or not _upload_missing(client, order, missing, watch):
+            if last or not _upload_missing(client, order, missing):
                 raise
     raise AssertionError
 
 
-def _upload_missing(client: Client, order: CompileOrder, missing: MxrError, watch: Watch) -> bool:
+def _upload_missing(client: Client, order: CompileOrder, missing: MxrError) -> bool:
     """Upload what a request lacked. Returns false when this host does not have it either."""
     if isinstance(missing, NoSuchModelError):
         if order.model.path is None:
             return False
-        upload_model(client, order.model, watch)
+        upload_model(client, order.model)
     else:
         if order.calibration is None:
             return False
         file = _split(order.calibration, "calibration", whole=True)
-        _upload(client, order.calibration, file, watch)
+        _upload(client, order.calibration, file)
     return True
 
 
-def upload_model(client: Client, model: ModelReference, watch: Watch) -> artifact_protocol.Model:
+def upload_model(client: Client, model: ModelReference) -> artifact_protocol.Model:
     """Upload the blobs of a model that the registry lacks, and register the model with its manifest.
 
     Raises `DamagedError` when the file is no longer the requested model.
@@ -128,13 +126,13 @@ def upload_model(client: Client, model: ModelReference, watch: Watch) -> artifac
         )
     files = {name: _split(path, name) for name, path in sources.items()}
     for name, path in sources.items():
-        _upload(client, path, files[name], watch)
+        _upload(client, path, files[name])
     statement = model.registration(Manifest(tuple(files.values())), ONNX)
     return retry(until(OUTAGE), lambda: client.register_model(statement))
 
 
-def _upload(client: Client, path: Path, file: File, watch: Watch) -> None:
-    retry(until(OUTAGE), lambda: transfer.upload(client, path, file, watch(file.size)))
+def _upload(client: Client, path: Path, file: File) -> None:
+    retry(until(OUTAGE), lambda: transfer.upload(client, path, file))
 
 
 def _split(path: Path, name: str, *, whole: bool = False) -> File:

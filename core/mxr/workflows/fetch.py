@@ -40,12 +40,6 @@ if TYPE_CHECKING:
 Connect = Callable[[], "Client"]
 """Creates the client. It is called only if the cache cannot answer."""
 
-Progress = Callable[[int], None]
-"""Is called with the number of bytes of each part that was transferred."""
-
-Watch = Callable[[int], Progress]
-"""Is called with the total number of bytes before a transfer. Returns the function that follows its progress."""
-
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
@@ -88,11 +82,6 @@ class Fetched:
         }
 
 
-def unwatched(_: int) -> Progress:
-    """A `Watch` without progress output."""
-    return lambda _: None
-
-
 @dataclass(frozen=True, slots=True)
 class LookupResult:
     """An answer to a request. `client`: the registry that gave it; None if the cache gave it and has its files.
@@ -112,7 +101,6 @@ def fetch(
     connect: Connect | None,
     *,
     refresh: bool = False,
-    watch: Watch = unwatched,
 ) -> Fetched:
     """Return the right program for a request, in the cache.
 
@@ -121,7 +109,7 @@ def fetch(
     `NoSuchArtifactError` with the nearest artifacts, `UnreachableError` if the cache has no answer either, and
     `DamagedError` if the answer or the downloaded bytes are wrong.
     """
-    return download_found(request, lookup(request, cache, connect, refresh=refresh), cache, watch=watch)
+    return download_found(request, lookup(request, cache, connect, refresh=refresh), cache)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +145,9 @@ def lookup_prepared(
         return FoundProgram(larger.request, lookup(larger.request, cache, lambda: client), larger.why)
 
 
-def download_prepared(
-    prepared: PreparedRequest, found: FoundProgram, cache: Cache, *, watch: Watch = unwatched
-) -> Fetched:
+def download_prepared(prepared: PreparedRequest, found: FoundProgram, cache: Cache) -> Fetched:
     """Download what the cache lacks of what `lookup_prepared` found. Its match tells what was assumed."""
-    fetched = download_found(found.request, found.result, cache, watch=watch)
+    fetched = download_found(found.request, found.result, cache)
     if found.why:
         fetched = replace(fetched, warnings=(*fetched.warnings, found.why), reshape=prepared.request.key.inputs)
     match = Match(fetched.match.relaxed, {**fetched.match.assumed, **prepared.assumed})
@@ -169,10 +155,10 @@ def download_prepared(
 
 
 def fetch_prepared(
-    prepared: PreparedRequest, cache: Cache, connect: Connect | None, *, refresh: bool = False, watch: Watch = unwatched
+    prepared: PreparedRequest, cache: Cache, connect: Connect | None, *, refresh: bool = False
 ) -> Fetched:
     """Fetch the program of a prepared request. Raises as `fetch` does."""
-    return download_prepared(prepared, lookup_prepared(prepared, cache, connect, refresh=refresh), cache, watch=watch)
+    return download_prepared(prepared, lookup_prepared(prepared, cache, connect, refresh=refresh), cache)
 
 
 def lookup(request: Request, cache: Cache, connect: Connect | None, *, refresh: bool = False) -> LookupResult:
@@ -263,13 +249,13 @@ def resolve_with_etag(request: Request, client: Client) -> tuple[Answer, str]:
     return answer, hit.etag
 
 
-def download_found(request: Request, found: LookupResult, cache: Cache, *, watch: Watch = unwatched) -> Fetched:
+def download_found(request: Request, found: LookupResult, cache: Cache) -> Fetched:
     """Download what the cache lacks of the program that `lookup` found, and return it."""
     answer = found.answer
     if found.client is None:
         log_use(answer, cache, None)
         return make_fetched(answer, cache, "cache", found.warnings)
-    moved = download_missing(answer, cache, found.client, watch)
+    moved = download_missing(answer, cache, found.client)
     # A cache that is not writable still serves its content: only a download into it requires writing.
     with nullcontext() if moved and not cache.optional else suppress(MxrError):
         cache.store_answer(request, answer, found.etag)
@@ -277,9 +263,7 @@ def download_found(request: Request, found: LookupResult, cache: Cache, *, watch
     return make_fetched(answer, cache, "registry" if moved else "cache")
 
 
-def fetch_compiled(
-    identity: str, request: Request, cache: Cache, client: Client, *, watch: Watch = unwatched
-) -> Fetched:
+def fetch_compiled(identity: str, request: Request, cache: Cache, client: Client) -> Fetched:
     """Return the program that was compiled for a request, by the id of its artifact and without another resolve.
 
     Raises `MismatchError` if the artifact does not match the request, `NoSuchArtifactError` if the namespace serves
@@ -296,7 +280,7 @@ def fetch_compiled(
             hint=f"Promote it: `mxr promote {identity[:12]}`. Then repeat the command.",
             context={"id": answer.artifact.id, "serve": answer.artifact.serve},
         )
-    moved = download_missing(answer, cache, client, watch)
+    moved = download_missing(answer, cache, client)
     with nullcontext() if moved and not cache.optional else suppress(MxrError):
         cache.store_answer(request, answer, etag)
     log_use(answer, cache, client)
@@ -337,7 +321,7 @@ def check_match(request: Request, artifact: Artifact, what: str) -> Answer:
     return answer
 
 
-def download_missing(answer: Answer, cache: Cache, client: Client, watch: Watch = unwatched) -> bool:
+def download_missing(answer: Answer, cache: Cache, client: Client) -> bool:
     """Download the files of an answer that the cache does not have. Returns whether there were any.
 
     Copies blobs that cached programs of the same model also contain. What the cache cannot take is staged beside the
@@ -348,22 +332,22 @@ def download_missing(answer: Answer, cache: Cache, client: Client, watch: Watch 
         if not cache.intact_or_removed(file.sha256):
             with cache.download_lock(file.sha256):
                 if not cache.intact_or_removed(file.sha256):
-                    download_file(file, cache, client, watch, answer.artifact.key.model)
+                    download_file(file, cache, client, answer.artifact.key.model)
                     moved = True
     return moved
 
 
-def download_file(file: File, cache: Cache, client: Client, watch: Watch = unwatched, model: str = "") -> None:
+def download_file(file: File, cache: Cache, client: Client, model: str = "") -> None:
     """Download one file into the cache, or beside the output where the cache cannot take it.
 
     `model`: whose cached programs may hold blobs of it. Raises as `transfer.download` does.
     """
     from mxr.client import transfer
 
-    here = cache.find_blobs(model, file) if model else {}
+    here, known = (cache.find_blobs(model, file), cache.model(model)) if model else ({}, None)
 
     def bring(final: Path, target: AbstractContextManager[int] | None = None) -> None:
-        written = transfer.download(client, file, final, watch(file.size), here, target)
+        written = transfer.download(client, file, final, here, target, known.name if known else None)
         remember_written(final, written, {"sha256": file.sha256}, cache.memo)
 
     try:

@@ -31,8 +31,6 @@ LEAST_WEIGHT = 64 << 10
 LEAST_WEIGHTS = 2
 """Weights that are compared at least."""
 
-Watch = Callable[[int], transfer.Progress]
-
 
 @dataclass(frozen=True, slots=True)
 class PublicationLabel:
@@ -190,7 +188,6 @@ def push(
     found: PublicationLabel,
     client: Client,
     provenance: Mapping[str, Any],
-    watch: Watch,
     intent: artifact_protocol.PublicationIntent | None = None,
     warn: Callable[[str], None] = lambda _: None,
 ) -> artifact_protocol.Artifact:
@@ -211,9 +208,7 @@ def push(
         model=model.claim(),
         intent=intent or artifact_protocol.PublicationIntent(),
     )
-    return transfer.upload_and_publish(
-        lambda: transfer.upload(client, path, file, watch(file.size)), lambda: client.publish(publication)
-    )
+    return transfer.upload_and_publish(lambda: transfer.upload(client, path, file), lambda: client.publish(publication))
 
 
 def other_weights(file: File, key: Key, model: ModelReference) -> str:

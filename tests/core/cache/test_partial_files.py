@@ -18,6 +18,7 @@ from harness.rows import for_each
 from mxr.artifact.manifest import Blob, File
 from mxr.cache.store import MAX_PARTS, PART_SECONDS, Cache
 from mxr.client import transfer
+from mxr.display import progress
 from mxr.errors import DamagedError, DiskFullError, UnreachableError
 from mxr.util import disk
 
@@ -63,9 +64,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cache:
     return Cache(tmp_path / "cache")
 
 
-def download(cache: Cache, registry: Any, progress: Callable[[int], None] = transfer.ignore) -> Path:
+def download(cache: Cache, registry: Any, step: progress.Step = progress.ignore) -> Path:
     final = cache.prepare_file(FILE.sha256)
-    transfer.download(registry, FILE, final, progress, target=cache.partial_file(FILE.sha256, final))
+    with progress.shown_by(lambda *_: step):
+        transfer.download(registry, FILE, final, target=cache.partial_file(FILE.sha256, final))
     return final
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from mxr.artifact.manifest import NO_CHAIN, Blob, File, next_chain
 from mxr.client import transfer
+from mxr.display import progress
 from mxr.errors import NoSuchBlobError, TemporaryError
 from mxr.protocol.artifacts import Missing
 
@@ -65,7 +66,8 @@ def test_what_another_host_has_sent_meanwhile_is_not_sent_again_where_it_is_larg
     registry: Any = Beside()
     done: list[int] = []
     file = File("f", 15 + transfer.LARGE, "0" * 64, (small, large, last))
-    sent = transfer.send(registry, [file], lambda blob: iter([bytes(blob.size)]), done.append)
+    with progress.shown_by(lambda *_: done.append):
+        sent = transfer.send(registry, [file], lambda blob: iter([bytes(blob.size)]), "f")
     assert (sent, registry.came) == (15, [small.sha256, last.sha256])
     assert sum(done) == 15 + transfer.LARGE, "who watches sees all of it arrive"
     assert registry.followed == [(NO_CHAIN,), (next_chain(NO_CHAIN, small.sha256), large.sha256)]
@@ -77,6 +79,6 @@ def test_the_blobs_of_a_file_are_sent_in_order_and_each_once() -> None:
     second = File("b", 4002, "1" * 64, (blobs[2], blobs[2]))
     alone = File("c", 7, "f" * 64, (Blob("f" * 64, 7),))
     registry: Any = Beside()
-    transfer.send(registry, [first, second, alone], lambda blob: iter([bytes(blob.size)]))
+    transfer.send(registry, [first, second, alone], lambda blob: iter([bytes(blob.size)]), "all")
     assert [name for name in registry.came if name != "f" * 64] == [blob.sha256 for blob in blobs]
     assert dict(zip(registry.came, registry.followed, strict=True))["f" * 64] == ()

@@ -17,7 +17,6 @@ from mxr.client.retry import OUTAGE
 from mxr.errors import CompileFailedError, NotCompiledError, TemporaryError, UnreachableError
 from mxr.protocol import jobs as job_protocol
 from mxr.workflows import compile as compile_workflow
-from mxr.workflows.fetch import unwatched
 
 KEY = Key("sha256:" + "0" * 64, "ref", "2.15", (("x", (1, 3)),))
 
@@ -98,7 +97,7 @@ def test_a_compile_request_survives_an_outage(quick: list[float]) -> None:
 
     wanted: Any = SimpleNamespace(ask=None, model=None, calibration=None)
     client: Any = Restarting()
-    assert compile_workflow.request_compile(client, wanted, unwatched).state == "queued"
+    assert compile_workflow.request_compile(client, wanted).state == "queued"
     assert len(quick) == 2
 
 

@@ -27,7 +27,7 @@ def fetch(model: str, folder: Path) -> str:
     wanted = compile_workflow.CompileOrder(
         job_protocol.CompileRequest(asked.request.key, asked.request.constraints, require_worker=True), asked.model
     )
-    job = compile_workflow.request_compile(client, wanted, fetch_workflow.unwatched)
+    job = compile_workflow.request_compile(client, wanted)
     for progress in compile_workflow.follow(client, job):
         job = progress.job
     found = fetch_workflow.fetch_compiled(compile_workflow.outcome(client, job), asked.request, cache, client)

@@ -81,7 +81,7 @@ class Shop:
             asked.model,
             calibration,
         )
-        job = compile_workflow.request_compile(client, wanted, fetch_workflow.unwatched)
+        job = compile_workflow.request_compile(client, wanted)
         for progress in compile_workflow.follow(client, job):
             job = progress.job
         return fetch_workflow.fetch_compiled(compile_workflow.outcome(client, job), asked.request, cache, client)

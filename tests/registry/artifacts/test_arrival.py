@@ -62,7 +62,7 @@ def client_of(server: RegistryUnderTest) -> Client:
 
 
 def send(server: RegistryUnderTest, file: File, parts: dict[str, bytes]) -> int:
-    return transfer.send(client_of(server), [file], lambda blob: iter([parts[blob.sha256]]))
+    return transfer.send(client_of(server), [file], lambda blob: iter([parts[blob.sha256]]), file.name)
 
 
 def put(server: RegistryUnderTest, data: bytes, follows: Sequence[str] = ()) -> tuple[int, Any]:

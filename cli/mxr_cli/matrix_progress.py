@@ -71,7 +71,9 @@ class MatrixDisplay:
             note(f"mxr: {totals(self.matrix)}")
         for cell in lines:
             finished += cell.state not in UNFINISHED
-            note(f"mxr: [{finished}/{len(self.matrix.cells)}] {cell_name(cell)}: {cell_state(cell)}")
+            # The result gives the reason of each cell that has no program.
+            state = cell.state if cell.problem else cell_state(cell)
+            note(f"mxr: [{finished}/{len(self.matrix.cells)}] {cell_name(cell)}: {state}")
 
     def _redraw(self) -> None:
         _, lines = streams.terminal_size()

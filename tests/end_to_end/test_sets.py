@@ -16,7 +16,7 @@ from .stack import Host, Registry, finish
 
 Hosts = Callable[..., Host]
 LISTS = {"mxr-set.json", ".mxr-layout.json"}
-PLACED = {"convnet-b1.mxr", "convnet-b4.mxr", *LISTS}
+PLACED = {"convnet_b1.mxr", "convnet_b4.mxr", *LISTS}
 REF = ("--kind", "ref", "--migraphx", "2.16", "--for", "python")
 
 
@@ -113,23 +113,23 @@ def test_a_folder_that_is_there_is_renewed(
     other, folder = host("other"), tmp_path / "set"
     folder.mkdir()
     (folder / "mine.txt").write_text("stays")
-    (folder / "convnet-b1.mxr").write_text("of someone else")
+    (folder / "convnet_b1.mxr").write_text("of someone else")
     words = ("fetch", convnet, *REF, "--batch", "1,4", "-o", folder)
-    assert "convnet-b1.mxr exists and is not what mxr placed" in other(*words, expect=7).err
-    assert {path.name for path in folder.iterdir()} == {"mine.txt", "convnet-b1.mxr"}
-    assert (folder / "convnet-b1.mxr").read_text() == "of someone else"
+    assert "convnet_b1.mxr exists and is not what mxr placed" in other(*words, expect=7).err
+    assert {path.name for path in folder.iterdir()} == {"mine.txt", "convnet_b1.mxr"}
+    assert (folder / "convnet_b1.mxr").read_text() == "of someone else"
     other(*words, "--force")
     assert {path.name for path in folder.iterdir()} == {"mine.txt", *PLACED}
-    assert hashlib.sha256((folder / "convnet-b1.mxr").read_bytes()).hexdigest() == variants[1]["sha256"]
-    (folder / "convnet-b1.mxr").unlink()
+    assert hashlib.sha256((folder / "convnet_b1.mxr").read_bytes()).hexdigest() == variants[1]["sha256"]
+    (folder / "convnet_b1.mxr").unlink()
     other(*words)
-    assert hashlib.sha256((folder / "convnet-b1.mxr").read_bytes()).hexdigest() == variants[1]["sha256"]
-    (folder / "convnet-b4.mxr").unlink()
-    (folder / "convnet-b4.mxr").mkdir()
+    assert hashlib.sha256((folder / "convnet_b1.mxr").read_bytes()).hexdigest() == variants[1]["sha256"]
+    (folder / "convnet_b4.mxr").unlink()
+    (folder / "convnet_b4.mxr").mkdir()
     listed = (folder / "mxr-set.json").read_bytes()
     for force in ((), ("--force",)):
         other(*words, *force, expect=2)
-        assert hashlib.sha256((folder / "convnet-b1.mxr").read_bytes()).hexdigest() == variants[1]["sha256"]
+        assert hashlib.sha256((folder / "convnet_b1.mxr").read_bytes()).hexdigest() == variants[1]["sha256"]
         assert (folder / "mxr-set.json").read_bytes() == listed
     assert other.leftovers() == []
 
@@ -167,11 +167,11 @@ def test_a_set_is_verified_and_takes_another_name(
     other, folder = host("other"), tmp_path / "set"
     words = ("fetch", convnet, *REF, "--batch", "1,4", "-o", folder)
     other(*words, "--name", "net")
-    assert {path.name for path in folder.iterdir()} == {"net-b1.mxr", "net-b4.mxr", *LISTS}
-    assert other("verify", folder, "--json").json["files"] == ["net-b1.mxr", "net-b4.mxr"]
-    (folder / "net-b4.mxr").write_bytes(b"")
+    assert {path.name for path in folder.iterdir()} == {"net_b1.mxr", "net_b4.mxr", *LISTS}
+    assert other("verify", folder, "--json").json["files"] == ["net_b1.mxr", "net_b4.mxr"]
+    (folder / "net_b4.mxr").write_bytes(b"")
     (finding,) = other("verify", folder, "--json", expect=6).error["context"]["findings"]
-    assert (finding["kind"], finding["path"]) == ("rewritten", str(folder / "net-b4.mxr"))
+    assert (finding["kind"], finding["path"]) == ("rewritten", str(folder / "net_b4.mxr"))
     (folder / "mxr-set.json").write_text("{}")
     assert "not a valid list of a set" in other("verify", folder, expect=65).err
 
@@ -237,5 +237,5 @@ files = {at: str(each.path) for at, each in found.items()}
 print(json.dumps([files, [each.source for each in held.values()], missing]))
 """
     files, sources, missing = host("app").python(program, convnet, tmp_path / "set").json
-    assert files == {str(at): str(tmp_path / "set" / f"convnet-b{at}.mxr") for at in (1, 4)}
+    assert files == {str(at): str(tmp_path / "set" / f"convnet_b{at}.mxr") for at in (1, 4)}
     assert (sources, missing) == (["cache", "cache"], [2])

@@ -27,8 +27,9 @@ from mxr.util import disk
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import StatMemo
 
+from .file_names import SUFFIX
 from .ledger import Ledger
-from .model_beside import SUFFIX, placed_slot, why_replaced
+from .model_beside import placed_slot, why_replaced
 
 MAX_FILES = 20_000
 PACKAGE_MANIFEST = "manifest.json"

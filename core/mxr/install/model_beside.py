@@ -5,7 +5,6 @@ Servers load what has the name. Whoever replaces `net.onnx` in place leaves `net
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -17,17 +16,11 @@ from mxr.util import disk
 from mxr.util.hashing import StatMemo, sha256_memoised
 
 from . import ledger
+from .file_names import SUFFIX, shorter_stem
 from .ledger import Ledger, LedgerSlot
 
 Identify = Callable[[Path], str]
 """Returns the identity of the model in an ONNX file. Raises `MxrError`."""
-
-SUFFIX = ".mxr"
-ADDED = re.compile(r"(?P<stem>.+)[-_](b[0-9]{1,9}|[0-9a-f]{12})")
-"""What consumers, sets and locks add to the stem of a model: `_b8`, `-b8`, the first digits of an id.
-
-Source of the first: Xilinx/inference-server, src/amdinfer/workers/migraphx.cpp.
-"""
 
 
 def model_beside(path: Path) -> Path | None:
@@ -37,8 +30,7 @@ def model_beside(path: Path) -> Path | None:
         model = path.with_name(f"{stem}.onnx")
         if model.is_file():
             return model
-        added = ADDED.fullmatch(stem)
-        stem = added and added["stem"]
+        stem = shorter_stem(stem)
     return None
 
 

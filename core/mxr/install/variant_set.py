@@ -1,6 +1,6 @@
 """Variant sets: several batch sizes of one model in one folder, with a list.
 
-    <folder>/<stem>-b1.mxr ...      the names that the consumer reads, if they differ between the variants
+    <folder>/<stem>_b1.mxr ...      the names that the consumer reads, if they differ between the variants
     <folder>/mxr-set.json           {"version", "model", "batches": {"1": {"file","sha256","id","digest","key"}}}
 
 The list is replaced last. A power cut in between leaves files of two sets: they differ from the sha256s in the list,
@@ -22,6 +22,7 @@ from mxr.util.frozen import dataclass
 from mxr.workflows.fetch import Fetched
 
 from . import overwriting
+from .file_names import longer_name
 from .placement import place_files
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def file_names(prepared: Mapping[int, PreparedRequest], stem: str) -> dict[int, 
     plain = {batch: each.consumer.file_name(stem, each.request.key) for batch, each in prepared.items()}
     if len(set(plain.values())) == len(plain):
         return plain
-    return {batch: f"{name.removesuffix('.mxr')}-b{batch}.mxr" for batch, name in plain.items()}
+    return {batch: longer_name(name, f"b{batch}") for batch, name in plain.items()}
 
 
 def place_set(

@@ -23,10 +23,11 @@ from mxr.util.frozen import dataclass
 from mxr.util.hashing import StatMemo, sha256_file
 
 from . import ledger, variant_set
+from .file_names import SUFFIX
 from .folder_check import BATCH, programs
 from .installer import Installer, installers_with_records
 from .ledger import Ledger
-from .model_beside import SUFFIX, model_beside, why_another
+from .model_beside import model_beside, why_another
 
 MAX_BYTES = 64 << 20
 """Bytes of the list of a set."""

@@ -20,6 +20,7 @@ from mxr.artifact.partial import PartialRequest
 from mxr.artifact.target import FAMILY_OF
 from mxr.display.text import json_text
 from mxr.errors import DamagedError, MxrError, UsageError
+from mxr.install.file_names import distinct_names, longer_name, owners_of
 from mxr.util import codec, disk
 from mxr.util.frozen import dataclass
 
@@ -153,28 +154,29 @@ class LockFile:
     def file_names(self, *, placing: bool = False) -> tuple[str | None, ...]:
         """The file name of each entry in one folder: the name that its consumer reads, or None if it needs a layout.
 
-        If two different programs would have the same name, the first digits of the id are appended to each. Raises
+        If two different programs would have the same name, that in which they differ is appended to each. Raises
         `UsageError` for a request that a consumer cannot use; with `placing` also where a consumer would not find the
         longer name.
         """
         plain = [_file_name(entry) for entry in self.entries]
-        owners: dict[str | None, set[str]] = {}
+        owners = owners_of((name or "", entry.id) for name, entry in zip(plain, self.entries, strict=True))
         for name, entry in zip(plain, self.entries, strict=True):
-            owners.setdefault(name, set()).add(entry.id)
-            if (
-                placing
-                and name is not None
-                and len(owners[name]) > 1
-                and consumers.find_consumer(entry.consumer).lay_out
-            ):
+            if placing and name and len(owners[name]) > 1 and consumers.find_consumer(entry.consumer).lay_out:
                 raise UsageError(
                     f"Two entries of the lock need a different file {name} in one folder ({entry.consumer}).",
                     hint="Choose a GPU with --arch ARCH, give each GPU a folder with --per-arch, or fetch them one by "
                     "one: mxr fetch MODEL ... --locked -o FOLDER/.",
                 )
+        found = dict(zip(self.entries, plain, strict=True))
+        for name in (name for name, owned in owners.items() if name and len(owned) > 1):
+            same = [entry for entry, each in zip(self.entries, plain, strict=True) if each == name]
+            names = distinct_names(name, [(entry.request.key, entry.id) for entry in same])
+            found |= dict(zip(same, names, strict=True))
+        # Another model can be named like a program of this one.
+        owners = owners_of((name or "", entry.id) for entry, name in found.items())
         return tuple(
-            name if name is None or len(owners[name]) == 1 else f"{name.removesuffix('.mxr')}-{entry.id[:12]}.mxr"
-            for name, entry in zip(plain, self.entries, strict=True)
+            longer_name(name, entry.id[:12]) if name and len(owners[name]) > 1 else name
+            for entry, name in found.items()
         )
 
 

@@ -61,23 +61,30 @@ def exit_error(matrix: MatrixStatus) -> MxrError | None:
     missing programs.
     """
     counts, cells = matrix.counts(), counted(len(matrix.cells), "cell")
+
+    def targets(*states: str) -> str:
+        return ", ".join(dict.fromkeys(each.request.cell.target for each in matrix.cells if each.state in states))
+
     if counts[FAILED]:
         hint = "`mxr jobs ID` shows the log; --retry compiles again despite cached failures."
-        return CompileFailedError(f"{counts[FAILED]} of {cells} failed to compile.", hint=hint)
+        return CompileFailedError(f"{counts[FAILED]} of {cells} failed to compile: {targets(FAILED)}.", hint=hint)
     if counts[NO_WORKER]:
         first = next(status.problem for status in matrix.cells if status.state == NO_WORKER)
-        message = f"No worker can compile {counts[NO_WORKER]} of {cells}."
-        return NoWorkerError(f"{message} {first.message}" if first else message, hint=first.hint if first else None)
+        message = f"No worker can compile {counts[NO_WORKER]} of {cells}: {targets(NO_WORKER)}."
+        return NoWorkerError(message, hint=first.hint if first else None)
     if counts[LATER]:
         return TemporaryError(
-            f"{counts[LATER]} of {cells} could not be requested.", hint="Run the same command again later."
+            f"{counts[LATER]} of {cells} could not be requested: {targets(LATER)}.",
+            hint="Run the same command again later.",
         )
     waiting = counts[QUEUED] + counts[RUNNING] + counts[CANCELLED]
     if waiting:
         hint = "Run the same command with --on-miss wait; `mxr jobs --state open` shows the open jobs."
-        return NotCompiledError(f"{waiting} of {cells} not compiled yet.", hint=hint)
+        there = targets(QUEUED, RUNNING, CANCELLED)
+        return NotCompiledError(f"{waiting} of {cells} not compiled yet: {there}.", hint=hint)
     if counts[MISSING]:
-        return NoSuchArtifactError(f"{counts[MISSING]} of {cells} missing.", hint="Compile them with --on-miss wait.")
+        missing = f"{counts[MISSING]} of {cells} missing: {targets(MISSING)}."
+        return NoSuchArtifactError(missing, hint="Compile them with --on-miss wait.")
     return None
 
 

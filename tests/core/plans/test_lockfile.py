@@ -133,7 +133,13 @@ def test_a_generic_program_is_found_for_its_family() -> None:
 def test_file_names_distinguish_programs() -> None:
     one, two = entry(1, key=batch(1)), entry(2, key=batch(2))
     assert LockFile((one,)).file_names() == ("a.mxr",)
-    assert LockFile((one, two)).file_names() == (f"a-{one.id[:12]}.mxr", f"a-{two.id[:12]}.mxr")
+    assert LockFile((one, two)).file_names() == ("a_b1.mxr", "a_b2.mxr")
+    other = entry(3, model="models/a_b1.onnx", key=replace(batch(1), model="sha256:" + "e" * 64))
+    assert LockFile((one, two, other)).file_names() == (
+        f"a_b1_{one.id[:12]}.mxr",
+        "a_b2.mxr",
+        f"a_b1_{other.id[:12]}.mxr",
+    )
     amd = [replace(each, consumer="amdinfer") for each in (one, two)]
     assert LockFile(tuple(amd)).file_names() == ("a_b1.mxr", "a_b2.mxr")
     archs = [

@@ -52,7 +52,7 @@ WARM = {
     "records request_defaults target",
     "mxr.cache": "folder partition store usage_log",
     "mxr.consumers": "consumer python",
-    "mxr.display": "streams text",
+    "mxr.display": "progress streams text",
     "mxr.host_facts": "gpus host kfd places root toolchain",
     "mxr.onnxfile": "binding external file_types graph protobuf reader",
     "mxr.plans": "plan",
@@ -60,7 +60,7 @@ WARM = {
     "mxr.configuration": "config_file proxies schema",
     "mxr.util": "codec disk doc frozen hashing",
     "mxr.workflows": "fetch preparation",
-    "mxr_cli": "main help options output",
+    "mxr_cli": "byte_progress main help options output",
     "mxr_cli.commands": "fetch",
     "mxr_cli.fetching": "fetch_options programs",
 }

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import strategies
 from harness.rows import for_each
-from hypothesis import given, settings
+from hypothesis import given
 from strategies import GPU
 
 from mxr.artifact.attributes import Attributes, Constraints, Request
@@ -21,7 +21,6 @@ REF = replace(GPU, kind="ref")
 
 
 @given(strategies.attributes)
-@settings(deadline=None, max_examples=60)
 def test_attributes_to_json_and_back(has: Attributes) -> None:
     document = json.loads(codec.canonical(has.to_json()))
     assert {*document, "real_arch"} == set(Attributes.__dataclass_fields__)
@@ -30,7 +29,6 @@ def test_attributes_to_json_and_back(has: Attributes) -> None:
 
 
 @given(strategies.keys, strategies.constraints())
-@settings(deadline=None, max_examples=60)
 def test_requests_to_json_and_back(key: Key, asked: Constraints) -> None:
     asked = replace(asked, sramecc=None, xnack=None, rocm_patch=None, migraphx_patch=None)
     request = Request(key, asked)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from harness.rows import for_each
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from strategies import GPU, MODEL, OTHER_MODEL, SHA, key_parts, keys
 
@@ -68,7 +68,6 @@ def test_the_digest_of_version_2_never_changes(key: Key, text: str, digest: str)
 
 
 @given(key_parts(), st.randoms())
-@settings(deadline=None, max_examples=80)
 def test_order_is_no_meaning(parts: dict[str, Any], shuffler: random.Random) -> None:
     mixed = dict(parts)
     for name in ("inputs", "env", "options"):
@@ -85,7 +84,6 @@ def test_order_is_no_meaning(parts: dict[str, Any], shuffler: random.Random) -> 
 
 
 @given(keys)
-@settings(deadline=None, max_examples=80)
 def test_json_and_back(key: Key) -> None:
     again = codec.decode(Key, json.loads(json.dumps(key.to_json())), "key")
     assert again == key and again.digest == key.digest
@@ -94,7 +92,6 @@ def test_json_and_back(key: Key) -> None:
 
 
 @given(keys, keys)
-@settings(deadline=None, max_examples=80)
 def test_digests_agree_exactly_where_nothing_differs(one: Key, other: Key) -> None:
     assert (one.digest == other.digest) == (one == other) == (one.differences(other) == ())
 
@@ -165,7 +162,6 @@ def test_any_hard_change_is_another_digest() -> None:
 
 
 @given(keys, st.data())
-@settings(deadline=None, max_examples=60)
 def test_a_change_is_named_as_asked_and_as_found(key: Key, data: st.DataObject) -> None:
     name = data.draw(
         st.sampled_from(["model", "form", "migraphx", "offload_copy", "fast_math", "inputs", "env", "options"])

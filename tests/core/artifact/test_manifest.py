@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from harness.rows import for_each
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mxr.artifact.limits import BYTES_PER_BLOB, FREE_BLOBS, MAX_BLOBS, MAX_FILES
@@ -93,7 +93,6 @@ def test_names_that_stay(name: str) -> None:
 
 
 @given(st.text(st.sampled_from("a./\\:\0 C\n\ud800é"), max_size=12))
-@settings(deadline=None, max_examples=300)
 def test_a_name_that_is_taken_lands_below_its_folder(name: str) -> None:
     try:
         check_name(name)
@@ -122,7 +121,6 @@ def test_names_that_only_begin_alike_are_two() -> None:
 
 
 @given(st.binary(min_size=1, max_size=64), st.lists(st.integers(1, 20), max_size=5))
-@settings(deadline=None, max_examples=80)
 def test_cutting_changes_no_id(data: bytes, sizes: list[int]) -> None:
     one, other = Manifest((cut("m", data),)), Manifest((cut("m", data, *sizes),))
     assert artifact_id(DIGEST, one.files) == artifact_id(DIGEST, other.files)

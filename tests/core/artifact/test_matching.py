@@ -19,7 +19,7 @@ Says = tuple[set[str], set[str], dict[str, Any]]
 """Fields refused, let pass, and taken on trust."""
 
 
-MANY = settings(max_examples=4 * settings.default.max_examples)
+MANY = settings(max_examples=2 * settings.default.max_examples)
 
 
 def oracle(asked: Constraints, candidate: Candidate) -> Says:

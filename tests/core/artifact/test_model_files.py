@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from harness.meddling import Meddler, grow
 from harness.rows import for_each
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from identities import model_of
 
@@ -48,7 +48,6 @@ def test_known_answers() -> None:
 
 
 @given(st.binary(max_size=20), FILES, st.randoms(use_true_random=False))
-@settings(max_examples=100, deadline=None)
 def test_the_identity_is_as_documented_in_any_order(
     folder: Path, onnx: bytes, external: dict[str, bytes], rng: random.Random
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import strategies
 from harness.rows import for_each
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from strategies import GPU
 
@@ -148,7 +148,6 @@ KEYS = st.sampled_from([GPU, REF, HYGON, replace(GPU, precision=("fp16",)), repl
 
 
 @given(KEYS, SAID, strategies.descriptions())
-@settings(deadline=None, max_examples=100)
 def test_a_fact_taken_away_never_adds_a_contradiction(key: Key, has: Attributes, facts: dict[str, Any]) -> None:
     before = against(key, has, **facts)
     for name in facts:
@@ -158,7 +157,6 @@ def test_a_fact_taken_away_never_adds_a_contradiction(key: Key, has: Attributes,
 
 
 @given(KEYS, SAID, strategies.descriptions())
-@settings(deadline=None, max_examples=100)
 def test_a_part_of_a_fact_taken_away_contradicts_no_true_label(
     key: Key, has: Attributes, facts: dict[str, Any]
 ) -> None:
@@ -180,7 +178,6 @@ def stated(key: Key, has: Attributes, facts: dict[str, Any]) -> set[str]:
 
 
 @given(KEYS, SAID, strategies.descriptions())
-@settings(deadline=None, max_examples=100)
 def test_what_is_stated_is_what_the_file_leaves_open(key: Key, has: Attributes, facts: dict[str, Any]) -> None:
     found = stated(key, has, facts)
     assert {"model", "precision", "fast_math", "tuning"} <= set(found)
@@ -227,7 +224,6 @@ HOSTILE = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["x", "", "y"]), HOSTILE | st.fixed_dictionaries({"dims": HOSTILE})))
-@settings(deadline=None, max_examples=100)
 def test_hostile_inputs_are_left_out_or_contradict(rows: dict[str, Any]) -> None:
     assert {name for name, _ in program_evidence.inputs_of({"inputs": rows})} <= set(rows)
     assert set(against(GPU, PLAIN, inputs=rows)) >= {f"inputs.{name}" for name in rows if name != "x"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from harness.rows import for_each
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from strategies import dims
 
@@ -82,7 +82,6 @@ def test_generic_families() -> None:
 
 
 @given(dims())
-@settings(deadline=None, max_examples=60)
 def test_a_dim_has_one_form(dim: int | DynamicDim) -> None:
     found = target.dim_from_json(target.dim_to_json(dim), "x")
     if isinstance(dim, int) or dim.least == dim.most:
@@ -174,7 +173,6 @@ def test_hygon_writes_leading_zeros() -> None:
 
 
 @given(st.text(max_size=30))
-@settings(deadline=None, max_examples=200)
 def test_any_text_is_read_or_refused(text: str) -> None:
     for read in (GfxArch.parse, target.parse_input, target.parse_precision, lambda t: target.split_version(t, "rocm")):
         try:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from strategies import GPU, MODEL
 
@@ -241,7 +241,6 @@ def test_garbage_is_as_if_it_were_not_there(cache: Cache, folder: str, data: byt
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=60)
 def test_a_changed_byte_never_makes_another_program_fit(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import strategies
 from harness.rows import for_each
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mxr.host_facts import Hardware, HostToolchain
@@ -142,7 +142,6 @@ def test_kernels_that_need_opposite_settings_are_said_in_words() -> None:
     st.sampled_from([MI210, NAVI, REF, Hardware()]),
     st.sampled_from([ROCM, HostToolchain(), HostToolchain(migraphx="2.16.0")]),
 )
-@settings(deadline=None, max_examples=100)
 def test_what_is_unknown_stands_against_nothing(facts: dict[str, Any], hardware: Hardware, here: HostToolchain) -> None:
     against = {row.field for row in compatibility.check_compatibility(facts, hardware, here) if row.ok is False}
     for name in facts:

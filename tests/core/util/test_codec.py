@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from harness.rows import for_each
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mxr.artifact.attributes import Request
@@ -126,7 +126,6 @@ def test_a_reply_of_a_newer_registry_is_read_without_what_is_new() -> None:
 
 
 @given(json_values)
-@settings(deadline=None, max_examples=200)
 def test_anything_at_all_is_read_or_refused_and_nothing_else(value: object) -> None:
     try:
         found = codec.decode(Whole, value)
@@ -136,7 +135,6 @@ def test_anything_at_all_is_read_or_refused_and_nothing_else(value: object) -> N
 
 
 @given(st.sampled_from(sorted(GOOD)), json_values)
-@settings(deadline=None, max_examples=200)
 def test_what_is_read_is_written_as_it_was(name: str, value: object) -> None:
     try:
         found = codec.decode(Whole, GOOD | {name: value})
@@ -201,7 +199,6 @@ def test_canonical_text() -> None:
 
 
 @given(st.dictionaries(st.text(max_size=4), st.integers(), max_size=6), st.randoms())
-@settings(deadline=None, max_examples=50)
 def test_canonical_text_knows_no_order(rows: dict[str, int], random: Any) -> None:
     items = list(rows.items())
     random.shuffle(items)

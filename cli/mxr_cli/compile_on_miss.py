@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
-from mxr.errors import InterruptionError, MxrError, NotAllowedError, NoWorkerError, UsageError
+from mxr.errors import MxrError, NotAllowedError, NoWorkerError, UsageError
 
 from .job_progress import LOG_POLL_SECONDS, interruptible, poll_seconds, show_progress
 from .output import note
@@ -28,65 +29,16 @@ def compile_programs(
 ) -> list[str]:
     """Submit a job for each program, then run them here or wait for them. Returns the ids of the artifacts.
 
-    Raises `NotCompiledError` when a job is not finished, `CompileFailedError`, `NoWorkerError`; of several errors the
-    most severe, with all of them in its context. An interrupt cancels no job.
+    Raises as `compile_needed`.
     """
-    deadline = on_miss.deadline()
-    jobs = []
-    for each in needed:
-        file_name = None
-        if each.recording is not None:
-            note(f"mxr: {each.recording.reason}")
-            file_name = each.recording.file_name
-        jobs.append(submit_job(session, on_miss, each.prepared, calibration, file_name))
-    artifacts: list[str] = []
-    errors: list[MxrError] = []
-    for each, job in zip(needed, jobs, strict=True):
-        try:
-            artifacts.append(artifact_of_job(session, on_miss, job, deadline))
-        except InterruptionError:
-            raise
-        except MxrError as error:
-            if len(jobs) == 1:
-                raise
-            note(f"mxr: batch {each.planned.batch}: {error.message}")
-            errors.append(error)
-    if errors:
-        raise _combined(errors, [job.id for job in jobs])
-    return artifacts
-
-
-def _combined(errors: Sequence[MxrError], jobs: Sequence[str]) -> MxrError:
-    from mxr.plans.plan import decisive_error
-
-    worst = decisive_error(errors)
-    context = worst.context | {"jobs": list(jobs), "problems": [error.to_json() for error in errors]}
-    message = f"{len(errors)} of {len(jobs)} variants are not available, so none was fetched. {worst.message}"
-    return type(worst)(message, hint=worst.hint, context=context)
-
-
-def submit_job(
-    session: Session,
-    on_miss: OnMiss,
-    prepared: PreparedRequest,
-    calibration: Path | None,
-    file_name: str | None = None,
-) -> Job:
-    """Submit a compile job, and upload the model and calibration data that the registry lacks.
-
-    Raises `NoWorkerError` when `on_miss` waits and no worker could run the job.
-    """
-    from mxr.artifact.compile_support import uncalibrated_warnings
-    from mxr.workflows import compile as compile_workflow
+    from mxr.plans.compiling import compile_needed
 
     if on_miss.action == "local":
         _require_local_scopes(session)
-    for warning in uncalibrated_warnings(prepared.request.key):
-        note(f"mxr: warning: {warning}")
-    order = compile_workflow.CompileOrder.of(
-        prepared, calibration, wait=on_miss.waits, retry=on_miss.retry, file_name=file_name
+    finish = partial(artifact_of_job, session, on_miss)
+    return compile_needed(
+        session.client(), on_miss, calibration, needed, finish=finish, say=lambda line: note(f"mxr: {line}")
     )
-    return compile_workflow.request_compile(session.client(), order)
 
 
 def _require_local_scopes(session: Session) -> None:

@@ -11,12 +11,11 @@ import click
 
 from mxr.display.github import annotation
 from mxr.display.streams import write_annotation
-from mxr.errors import MxrError, UsageError
+from mxr.errors import MxrError
 
 from .options import FOLLOW_LINKS, F, PipelineEnvironment, Session
 
 if TYPE_CHECKING:
-    from mxr.matrix import Cell
     from mxr.plans.matrix_run import CellRequest
 
 
@@ -87,17 +86,9 @@ def read_requests(
     follow_links: bool,
 ) -> tuple[CellRequest, ...]:
     """The requests of a matrix. Errors name the line of the matrix."""
-    from mxr.matrix import Variables, cells, read_matrix
+    from mxr.matrix import Variables, cells, read_matrix, select
     from mxr.plans.matrix_run import prepare
 
     variables = Variables(environment.variables, environment.env_from)
-    selected = _select(cells(read_matrix(matrix, variables, limit, outside=environment.outside)), targets)
+    selected = select(cells(read_matrix(matrix, variables, limit, outside=environment.outside)), targets)
     return prepare(selected, matrix, session.cache(), session.client, follow_links=follow_links)
-
-
-def _select(cells: tuple[Cell, ...], targets: tuple[str, ...]) -> tuple[Cell, ...]:
-    known = dict.fromkeys(cell.target for cell in cells)
-    for name in targets:
-        if name not in known:
-            raise UsageError(f"The matrix has no target {name!r}.", hint=f"Its targets: {', '.join(known)}.")
-    return tuple(cell for cell in cells if not targets or cell.target in targets)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,10 +12,6 @@ from mxr.display import streams
 from mxr.display.text import printable
 from mxr.errors import MxrError
 from mxr.util.frozen import dataclass
-
-if TYPE_CHECKING:
-    from mxr.artifact.key import Key
-
 
 INTERNAL = 500
 """HTTP statuses from here on are failures of the registry, of which its log tells more."""
@@ -133,19 +129,6 @@ def _print_paragraphs(texts: Sequence[Sequence[str]]) -> None:
         for name, cell in zip(header, row, strict=True):
             if cell:
                 echo(f"{name.ljust(max(map(len, header)))}  {cell}")
-
-
-def key_cells(key: Key) -> tuple[str, str, str, str]:
-    """The table cells of a key: target, toolchain, inputs, precision."""
-    from mxr.artifact.target import show_dims, show_precision, userland
-
-    runtime = f" onnxruntime {key.form.split(':')[2]}" if key.form != "whole" else ""
-    return (
-        key.arch or key.kind,
-        f"migraphx {key.migraphx}" + (f" {userland(key.vendor).lower()} {key.rocm}" if key.rocm else "") + runtime,
-        " ".join(f"{name}={show_dims(shape)}" for name, shape in key.inputs),
-        show_precision(key.precision) + (" uncalibrated" if key.uncalibrated else ""),
-    )
 
 
 def format_size(count: int) -> str:

@@ -2,7 +2,7 @@
 
 import mxr
 path = mxr.fetch("model.onnx", batch=8).path           # on a GPU host: arch and toolchain are those of the host
-print(mxr.describe_file(path).to_json()["archs"])
+print(mxr.inspect(path).archs)
 program = mxr.load("model.onnx", batch=8)              # fetched, checked and loaded by migraphx
 """
 
@@ -26,14 +26,20 @@ from .errors import (
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from .api import fetch, fetch_set
+    from .api.calls import read_settings
+    from .api.fetching import fetch, fetch_set
+    from .api.programs import Compatibility, check, explain, host, identity, inspect
+    from .api.publishing import lock, precompile, push
     from .artifact.attributes import Attributes, Constraints, Request
     from .artifact.key import Key
+    from .artifact.records import Artifact
     from .artifact.target import DynamicDim
     from .cache.store import Cache
     from .client.registry import Client
-    from .host_facts import detect
-    from .program import describe_file
+    from .host_facts import Host
+    from .plans.lockfile import LockFile
+    from .plans.matrix_run import MatrixStatus
+    from .program import Description
     from .request.builder import OptionArguments, RequestOptions
     from .runtime.migraphx_program import load
     from .runtime.ort_session import ort_session
@@ -41,15 +47,21 @@ if TYPE_CHECKING:
     from .workflows.fetch import Fetched
 
 __all__ = [
+    "Artifact",
     "Attributes",
     "Cache",
     "Client",
+    "Compatibility",
     "CompileFailedError",
     "Constraints",
     "DamagedError",
+    "Description",
     "DynamicDim",
     "Fetched",
+    "Host",
     "Key",
+    "LockFile",
+    "MatrixStatus",
     "MismatchError",
     "MxrError",
     "NoSuchArtifactError",
@@ -63,12 +75,19 @@ __all__ = [
     "TemporaryError",
     "UnreachableError",
     "UsageError",
-    "describe_file",
-    "detect",
+    "check",
+    "explain",
     "fetch",
     "fetch_set",
+    "host",
+    "identity",
+    "inspect",
     "load",
+    "lock",
     "ort_session",
+    "precompile",
+    "push",
+    "read_settings",
 ]
 
 if not TYPE_CHECKING:
@@ -84,10 +103,15 @@ if not TYPE_CHECKING:
         "Request": "artifact.attributes",
         "OptionArguments": "request.builder",
         "Settings": "settings",
-        "describe_file": "program",
-        "detect": "host_facts",
-        "fetch": "api",
-        "fetch_set": "api",
+        "Artifact": "artifact.records",
+        "Description": "program",
+        "Host": "host_facts",
+        "LockFile": "plans.lockfile",
+        "MatrixStatus": "plans.matrix_run",
+        "read_settings": "api.calls",
+        **dict.fromkeys(("fetch", "fetch_set"), "api.fetching"),
+        **dict.fromkeys(("Compatibility", "check", "explain", "host", "identity", "inspect"), "api.programs"),
+        **dict.fromkeys(("lock", "precompile", "push"), "api.publishing"),
         "load": "runtime.migraphx_program",
         "ort_session": "runtime.ort_session",
     }

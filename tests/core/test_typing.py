@@ -26,7 +26,7 @@ def serve(shapes: dict[str, list[int]]) -> str:
     everything = mxr.fetch_set("model.onnx", [1, 2], calibration="data.npz", exact=True)
     session = mxr.ort_session("model.onnx", precision="fp16", env={"MIGRAPHX_ENABLE_NHWC": "1"})
     program = mxr.load("model.onnx", batch=8, settings=mxr.Settings(timeout=5.0))
-    return f"{found.path} {everything[1].source} {session} {program} {mxr.describe_file(found.path)}"
+    return f"{found.path} {everything[1].source} {session} {program} {mxr.inspect(found.path)}"
 
 reveal_type(mxr.fetch)
 reveal_type(mxr.fetch("model.onnx"))

@@ -9,13 +9,14 @@ import click
 
 from mxr.artifact import matching
 from mxr.artifact.compile_support import uncalibrated_warnings
+from mxr.artifact.key import key_words
 from mxr.artifact.key import value_text as format_value
 from mxr.artifact.target import FEATURES, GfxArch
 from mxr.errors import UsageError
 from mxr.protocol.artifacts import ListedArtifact, message_document
 from mxr_cli.help import ARTIFACTS, MODELS, command, completes
 from mxr_cli.options import FOLLOW_LINKS, Session, common
-from mxr_cli.output import confirm, echo, format_size, format_time, key_cells, note, print_json, print_table
+from mxr_cli.output import confirm, echo, format_size, format_time, note, print_json, print_table
 from mxr_cli.rows import model_cells, model_filter
 
 
@@ -33,7 +34,7 @@ def artifact_cells(artifact: ListedArtifact) -> tuple[str, ...]:
     return (
         artifact.id[:12] + ("*" if artifact.promoted_at else ""),
         f"{target}/{attributes.num_cu}" if attributes.num_cu else target,
-        *key_cells(key)[1:],
+        *key_words(key)[1:],
         artifact.origin,
         format_size(artifact.size),
         format_time(artifact.published_at),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,22 +57,10 @@ def check(session: Session, options: RequestOptions, path: Path) -> None:
 
 
 def _check_file(session: Session, options: RequestOptions, file: Path, where: str) -> None:
-    from mxr.install.model_beside import placed_slot, why_replaced
-    from mxr.program import describe_file
+    from mxr.install.folder_check import check_file
     from mxr.request import compatibility
-    from mxr.request.builder import choose_hardware, choose_toolchain
-    from mxr.request.model import identifier
 
-    description = describe_file(file).to_json()
-    if options.kind is None and description["targets"] == ["ref"]:
-        options = replace(options, kind="ref")
-    hardware, toolchain = choose_hardware(options, session.host(), [])
-    toolchain = choose_toolchain(options, toolchain)
-    rows = compatibility.check_compatibility(description, hardware, toolchain)
-    rows += compatibility.check_options(description, options, hardware, toolchain)
-    slot = placed_slot(file.parent, file, {})
-    if slot and (why := why_replaced(file, slot, identifier(session.cache().memo))):
-        rows += (compatibility.Requirement("model", slot.subject.model[:19], "another", False, why),)
+    rows = check_file(file, options, session.host(), session.cache().memo)
     if session.as_json:
         print_json(compatibility.to_json(rows))
     else:

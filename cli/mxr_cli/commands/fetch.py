@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
 
-from mxr.artifact.key import MODEL_PREFIX
 from mxr.errors import MxrError, NoSuchArtifactError, UsageError, WouldOverwriteError
 from mxr.plans.plan import OnMiss
 from mxr.request.builder import RequestOptions
@@ -122,6 +118,8 @@ def fetch(
     Fill a folder that AMD Inference Servers with different GPUs share:
       mxr fetch model.onnx --arch gfx90a --batch 8 --for amdinfer -o /models/ --per-arch
     """
+    from mxr.request import model as models
+
     whole_node, retry, verbose = values.pop("whole_node"), values.pop("retry"), values.pop("verbose")
     session = replace(session, whole_node=whole_node)
     action = OnMiss.parse(on_miss, retry=retry, verbose=verbose)
@@ -132,8 +130,7 @@ def fetch(
         with session.cache().staged_beside(wanted.output):
             document = _fetch(session, wanted)
     except (NoSuchArtifactError, WouldOverwriteError) as error:
-        # The model by its name, where people read it.
-        error.message = re.sub("sha256:[0-9a-f]{64}", partial(_named, wanted.model), error.message)
+        error.message = models.with_name(error.message, wanted.model)
         if action.action != "continue":
             raise
         _warn(session, error)
@@ -143,11 +140,6 @@ def fetch(
     else:
         for row in document.get("entries", (document,)):
             echo(row["path"])
-
-
-def _named(model: str | None, identity: re.Match[str]) -> str:
-    name = Path(model).name if model and not model.startswith(MODEL_PREFIX) else ""
-    return f"{name} ({identity[0][:19]})" if name else identity[0][:19]
 
 
 def _fetch(session: Session, options: FetchOptions) -> dict[str, Any]:

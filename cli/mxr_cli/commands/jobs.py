@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mxr.artifact.key import key_words
 from mxr.display.streams import write_log
 from mxr.errors import UsageError
 from mxr_cli.compile_on_miss import finished_artifact
 from mxr_cli.help import JOBS, MODELS, command, completes
 from mxr_cli.job_progress import poll_seconds, progress_line, show_progress
 from mxr_cli.options import FOLLOW_LINKS, Session, common
-from mxr_cli.output import echo, format_duration, format_time, key_cells, note, print_json, print_table
+from mxr_cli.output import echo, format_duration, format_time, note, print_json, print_table
 from mxr_cli.rows import model_cells, model_filter
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def _list(session: Session, filters: dict[str, Any]) -> None:
         return
     models = model_cells([(job.model_name, job.request.key.model) for job in listed.items])
     rows = [
-        (job.id[:12], job.state, model, *key_cells(job.request.key), str(job.attempts), format_time(job.created_at))
+        (job.id[:12], job.state, model, *key_words(job.request.key), str(job.attempts), format_time(job.created_at))
         for job, model in zip(listed.items, models, strict=True)
     ]
     print_table(rows, ("ID", "STATE", "MODEL", "TARGET", "TOOLCHAIN", "INPUTS", "PRECISION", "ATTEMPTS", "CREATED"))
@@ -107,7 +108,7 @@ def _follow(session: Session, client: Client, job: Job) -> None:
 def _show(client: Client, job: Job, *, with_log: bool) -> None:
     from mxr.workflows.compile import JobProgress
 
-    target, toolchain, inputs, precision = key_cells(job.request.key)
+    target, toolchain, inputs, precision = key_words(job.request.key)
     echo(f"id         {job.id}")
     echo(f"state      {progress_line(JobProgress(job, job.updated_at - job.created_at))}")
     name = f"  ({job.model_name})" if job.model_name else ""

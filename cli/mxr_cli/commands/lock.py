@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mxr.display.text import counted
-from mxr.errors import NoSuchArtifactError, UsageError
-from mxr.plans import drift, pins
-from mxr.plans.lockfile import FILE_NAME, LockEntry, LockFile, load_lock, save_lock
+from mxr.errors import UsageError
+from mxr.plans import drift
+from mxr.plans.lockfile import FILE_NAME, LockFile, load_lock, save_lock
+from mxr.plans.locking import NamedRequest, lock_requests
 from mxr.request.builder import RequestOptions
 from mxr.util.frozen import dataclass
 from mxr_cli.fetching.fetch_options import ORT, ort_options
 from mxr_cli.help import command, completes
 from mxr_cli.matrix_input import annotate_errors, matrix_access, read_requests
 from mxr_cli.options import Session, common, matching, pipeline_environment, several_requests
-from mxr_cli.output import echo, format_time, key_cells, print_json, print_table
+from mxr_cli.output import echo, format_time, print_json, print_table
 from mxr_cli.rows import report_findings
 
 if TYPE_CHECKING:
-    from mxr.request.builder import PreparedRequest
     from mxr_cli.fetching.fetch_options import OrtOptions
 
 
@@ -121,7 +121,8 @@ def _write(
     """Lock the models, if any are given, and register the lock, if a name is given."""
     if task.models:
         base = load_lock(task.file) if task.add and task.file.exists() else LockFile(())
-        lock_file = base.merged(_entries(session, task, options, batches, ort))
+        requests = _requests(session, task, options, batches)
+        lock_file = base.merged(lock_requests(requests, task.file.parent, session.client, ort.as_mapping()))
         save_lock(lock_file, task.file)
     else:
         lock_file = load_lock(task.file)
@@ -137,30 +138,6 @@ def _write(
             counted(len(lock_file.ids), "artifact"),
         )
         echo(f"{task.file}: {entries}, {artifacts}{registered}")
-
-
-NamedRequest = tuple[str, "PreparedRequest"]
-"""A model as given on the command line or in the matrix, and the request for it."""
-
-
-def _entries(
-    session: Session, task: LockTask, options: RequestOptions, batches: tuple[int, ...], ort: OrtOptions
-) -> list[LockEntry]:
-    """An entry for each request. Raises `NoSuchArtifactError` with all requests that have no artifact."""
-    from mxr.install.installer import installer_for
-
-    client = session.client()
-    entries: list[LockEntry] = []
-    missing: list[tuple[NamedRequest, NoSuchArtifactError]] = []
-    for name, wanted in _requests(session, task, options, batches):
-        try:
-            prepared = installer_for(wanted.consumer).lockable(wanted, ort.as_mapping(), session.client)
-            entries.append(pins.pin_request(prepared, client, task.file.parent))
-        except NoSuchArtifactError as error:
-            missing.append(((name, wanted), error))
-    if missing:
-        raise _incomplete(missing, len(entries))
-    return entries
 
 
 def _requests(
@@ -193,22 +170,6 @@ def _matrix_requests(session: Session, task: LockTask, matrix: Path, *, follow_l
     with annotate_errors(environment):
         for each in read_requests(session, matrix, environment, None, (), follow_links=follow_links):
             yield each.cell.name, each.prepared
-
-
-def _incomplete(missing: list[tuple[NamedRequest, NoSuchArtifactError]], found: int) -> NoSuchArtifactError:
-    keys = [(name, prepared.request.key, error) for (name, prepared), error in missing]
-    shown = "; ".join(f"{name} ({', '.join(key_cells(key))})" for name, key, _ in keys[:5])
-    rows = [{"model": name, "digest": key.digest, "key": key.to_json(), **error.context} for name, key, error in keys]
-    more = f"; and {len(missing) - 5} more" if len(missing) > 5 else ""
-    unrecorded = next((error for _, error in missing if "unrecorded" in error.context), None)
-    return NoSuchArtifactError(
-        f"No program for {len(missing)} of {counted(len(missing) + found, 'request')}; no lock was written. Missing: "
-        f"{shown}{more}.{f' {unrecorded.message}' if unrecorded else ''}",
-        hint=unrecorded.hint
-        if unrecorded
-        else "Compile them first: `mxr precompile MATRIX.yaml`, or `mxr fetch MODEL --on-miss wait`.",
-        context={"missing": rows, "nearest": rows[0].get("nearest", []) if len(rows) == 1 else []},
-    )
 
 
 def _check(session: Session, file: Path, *, follow_links: bool) -> None:

@@ -7,12 +7,13 @@ from itertools import islice
 import click
 
 from mxr.artifact.attributes import Request
+from mxr.artifact.key import key_words
 from mxr.errors import MxrError
 from mxr.protocol.artifacts import RecordedMiss, message_document
 from mxr.util import codec
 from mxr_cli.help import command
 from mxr_cli.options import Session, common
-from mxr_cli.output import format_time, key_cells, print_json, print_table
+from mxr_cli.output import format_time, print_json, print_table
 from mxr_cli.rows import SHORT
 
 
@@ -40,4 +41,4 @@ def _cells(miss: RecordedMiss) -> tuple[str, ...]:
         key = codec.decode(Request, dict(miss.request), lenient=True).key
     except MxrError:
         return (miss.digest[:12], "", "", "", "")
-    return (key.model[:SHORT], *key_cells(key))
+    return (key.model[:SHORT], *key_words(key))

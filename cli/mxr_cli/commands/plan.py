@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mxr.artifact.key import key_words
 from mxr.display.text import counted
 from mxr.errors import MxrError, UsageError
 from mxr_cli.help import command
 from mxr_cli.matrix_input import annotate_errors, matrix_options, read_requests
 from mxr_cli.options import Session, common, pipeline_environment
-from mxr_cli.output import ErrorFormat, echo, format_duration, key_cells, note, print_error, print_json, print_table
+from mxr_cli.output import ErrorFormat, echo, format_duration, note, print_error, print_json, print_table
 from mxr_cli.rows import model_cells
 
 if TYPE_CHECKING:
@@ -261,5 +262,5 @@ def _row(rebuild: Rebuild, model: str) -> tuple[str, ...]:
     key = rebuild.request.key
     seconds = rebuild.takes if rebuild.takes is not None else rebuild.estimate
     compile_time = format_duration(seconds) if seconds is not None else "unknown"
-    target, _, inputs, precision = key_cells(key)
+    target, _, inputs, precision = key_words(key)
     return (str(rebuild.uses), model, target, inputs, precision, rebuild.state, compile_time)

@@ -95,22 +95,11 @@ def _publish(
     session: Session, options: RequestOptions, file: Path, model: str, folder: Path, intent: PublicationIntent
 ) -> tuple[Artifact, list[str]]:
     """Publish one program of a folder. Returns its artifact, and warnings about its label."""
-    from mxr.install.model_beside import refuse_recorded_for_another
-    from mxr.program import describe_file
-    from mxr.request import model as models
-    from mxr.workflows.push import label_program
-    from mxr.workflows.push import push as publish
+    from mxr.install.publishing import publish_file
 
-    description = describe_file(file).to_json()
-    known = models.find_model(model, session.cache(), session.client, follow_links=options.follow_links)
-    if not intent.also_for:
-        refuse_recorded_for_another(folder, file, known, session.cache().memo)
-    labels = label_program(options, known, description)
-    session.say_once(labels.notes)
-    provenance: dict[str, Any] = {"tool": "mxr push"} | ({"warnings": list(labels.warnings)} if labels.warnings else {})
-    doubts: list[str] = []
-    artifact = publish(file, known, labels, session.client(), provenance, intent, doubts.append)
-    return artifact, list(dict.fromkeys([*labels.warnings, *doubts, *(artifact.description or {}).get("warnings", ())]))
+    done = publish_file(file, model, options, session.cache(), session.client, intent, folder=folder)
+    session.say_once(done.notes)
+    return done.artifact, list(done.warnings)
 
 
 def _push_folder(

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mxr import consumers
 from mxr.errors import MxrError, NoSuchArtifactError
 from mxr.plans.plan import PlannedProgram, fetch_plan
 from mxr.workflows import fetch as fetch_workflow
@@ -74,18 +73,15 @@ def _prepare(
 def _prepare_locked(
     session: Session, options: FetchOptions, request: RequestOptions, model: ModelReference | str, lock: LockFile
 ) -> tuple[PreparedRequest, Sequence[LockEntry]]:
-    from mxr.install.installer import installer_for
     from mxr.plans import pins
     from mxr.request import model as models
 
     if isinstance(model, str):
         connect = session.connect(offline=options.offline)
         model = models.find_model(model, session.cache(), connect, follow_links=request.follow_links)
-    recorded = None
-    if options.output is not None and not options.batches and request.consumer is not None:
-        installer = installer_for(consumers.find_consumer(request.consumer))
-        recorded = installer.locked_form(model, options.name, options.ort.as_mapping())
-    prepared = pins.build_locked_request(lock, request, model, session.host(request), recorded)
+    output = None if options.batches else options.output
+    form = pins.recorded_form(model, request.consumer, output, options.name, options.ort.as_mapping())
+    prepared = pins.build_locked_request(lock, request, model, session.host(request), form)
     return prepared, pins.entries_for(lock, prepared.request)
 
 
@@ -142,14 +138,15 @@ def _report(session: Session, planned: PlannedProgram, fetched: Fetched, options
 
 def _summary(prepared: PreparedRequest, fetched: Fetched) -> str:
     """What was fetched, in a line."""
+    from mxr.artifact.key import key_words
     from mxr.artifact.target import GfxArch, userland
-    from mxr_cli.output import format_size, key_cells
+    from mxr_cli.output import format_size
 
     artifact, key = fetched.artifact, fetched.artifact.key
     name = prepared.model.path.name if prepared.model.path else prepared.model.identity[:19]
     target = str(GfxArch.of(key.arch, artifact.attributes)) if key.arch else key.kind
     words = [target, *([f"{userland(key.vendor)} {key.rocm}"] if key.rocm else []), f"MIGraphX {key.migraphx}"]
-    return f"{name} for {', '.join((*words, *key_cells(key)[2:], format_size(artifact.size)))} ({fetched.source})"
+    return f"{name} for {', '.join((*words, *key_words(key)[2:], format_size(artifact.size)))} ({fetched.source})"
 
 
 def deliver_program(

@@ -296,3 +296,15 @@ def check_model(value: str, where: str = "model") -> str:
 def dynamic(inputs: Inputs) -> bool:
     """Return whether any input has a dynamic dim."""
     return any(isinstance(dim, DynamicDim) for _, shape in inputs for dim in shape)
+
+
+def key_words(key: Key) -> tuple[str, str, str, str]:
+    """Return a key for people: target, toolchain, inputs, precision."""
+    runtime = f" onnxruntime {key.form.split(':')[2]}" if key.form != "whole" else ""
+    rocm = f" {target.userland(key.vendor).lower()} {key.rocm}" if key.rocm else ""
+    return (
+        key.arch or key.kind,
+        f"migraphx {key.migraphx}{rocm}{runtime}",
+        " ".join(f"{name}={target.show_dims(shape)}" for name, shape in key.inputs),
+        target.show_precision(key.precision) + (" uncalibrated" if key.uncalibrated else ""),
+    )

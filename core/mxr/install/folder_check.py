@@ -17,10 +17,10 @@ from typing import Any
 from mxr.artifact import program_evidence
 from mxr.display.text import counted
 from mxr.errors import DamagedError, MxrError, UsageError
-from mxr.host_facts import Hardware, HostToolchain
+from mxr.host_facts import Hardware, Host, HostToolchain
 from mxr.program import describe_file
 from mxr.request import compatibility
-from mxr.request.builder import RequestOptions
+from mxr.request.builder import RequestOptions, choose_hardware, choose_toolchain
 from mxr.request.compatibility import Requirement
 from mxr.request.model import identifier
 from mxr.util import disk
@@ -76,6 +76,25 @@ class CheckedProgram:
             "problems": list(self.problems),
             "requirements": [asdict(row) for row in self.requirements],
         }
+
+
+def check_file(file: Path, options: RequestOptions, host: Host, memo: StatMemo) -> tuple[Requirement, ...]:
+    """Return the requirements of a program, checked against a host, and against what `options` state instead.
+
+    A program that mxr placed beside an ONNX file requires that this is still its model. Raises `DamagedError`, and
+    `UsageError` where neither names a GPU.
+    """
+    description = describe_file(file).to_json()
+    if options.kind is None and description["targets"] == ["ref"]:
+        options = replace(options, kind="ref")
+    hardware, toolchain = choose_hardware(options, host, [])
+    toolchain = choose_toolchain(options, toolchain)
+    rows = compatibility.check_compatibility(description, hardware, toolchain)
+    rows += compatibility.check_options(description, options, hardware, toolchain)
+    slot = placed_slot(file.parent, file, {})
+    if slot and (why := why_replaced(file, slot, identifier(memo))):
+        rows += (Requirement("model", slot.subject.model[:19], "another", False, why),)
+    return rows
 
 
 def check_folder(

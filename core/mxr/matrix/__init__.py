@@ -8,8 +8,8 @@ Only `document` uses YAML. `fields` has the fields, for the reader and for the J
 from __future__ import annotations
 
 from .document import Variables
-from .expansion import Cell, cells
+from .expansion import Cell, cells, select
 from .fields import schema
 from .matrix_file import LIMIT, Matrix, read_matrix
 
-__all__ = ["LIMIT", "Cell", "Matrix", "Variables", "cells", "read_matrix", "schema"]
+__all__ = ["LIMIT", "Cell", "Matrix", "Variables", "cells", "read_matrix", "schema", "select"]

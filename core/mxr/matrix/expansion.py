@@ -14,6 +14,7 @@ import mxr.facts as facts
 from mxr.artifact import compile_support, target
 from mxr.artifact.key import MODEL, MODEL_PREFIX
 from mxr.artifact.target import GfxArch, Inputs
+from mxr.errors import UsageError
 from mxr.request.builder import RequestOptions
 from mxr.util.frozen import dataclass
 
@@ -306,3 +307,12 @@ def _check_precision(cell: Cell, place: DocumentNode) -> None:
             f"{compile_support.archs_with(word)} Leave it out, or exclude"
             f" - {{arch: {arch}, precision: {options.precision}}}.",
         )
+
+
+def select(found: Sequence[Cell], targets: Sequence[str]) -> tuple[Cell, ...]:
+    """Return the cells of these targets, of all without any. Raises `UsageError` for a target that there is not."""
+    known = dict.fromkeys(cell.target for cell in found)
+    for name in targets:
+        if name not in known:
+            raise UsageError(f"The matrix has no target {name!r}.", hint=f"Its targets: {', '.join(known)}.")
+    return tuple(cell for cell in found if not targets or cell.target in targets)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -82,6 +82,20 @@ def entries_for(lock: LockFile, request: Request) -> tuple[LockEntry, ...]:
     if not entries:
         raise _not_locked_error(lock, request.key)
     return entries
+
+
+def recorded_form(
+    model: ModelReference, consumer: str | None, output: object, name: str | None, options: Mapping[str, str]
+) -> str | None:
+    """Return the form of the recorded artifacts that a consumer would take for an output; None where it takes none.
+
+    `name` replaces that of the model in the output; `options` are those of the consumer.
+    """
+    if output is None or consumer is None:
+        return None
+    from mxr.install.installer import installer_for
+
+    return installer_for(consumers.find_consumer(consumer)).locked_form(model, name, options)
 
 
 def build_locked_request(

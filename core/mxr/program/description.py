@@ -108,6 +108,11 @@ class Description:
     reshapes: bool = False
 
     @property
+    def migraphx(self) -> str | None:
+        """The version of MIGraphX that wrote the file, if it says one."""
+        return self.header.migraphx
+
+    @property
     def compiled(self) -> bool:
         """Whether the program is compiled."""
         return self.header.compiled

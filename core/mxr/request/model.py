@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -115,6 +116,12 @@ def _read(path: Path, memo: StatMemo, *, follow_links: bool) -> tuple[OnnxModel,
     onnx = onnxfile.read_model(path)
     external = onnxfile.external_files(onnx, follow_links=follow_links)
     return onnx, external, model_identity(path, external, memo)
+
+
+def with_name(message: str, model: str | None) -> str:
+    """Return a message with the model by its name and the first digits of its identity, where people read it."""
+    name = f"{Path(model).name} ({{}})" if model and not is_identity(model) else "{}"
+    return re.sub("sha256:[0-9a-f]{64}", lambda found: name.format(found[0][:19]), message)
 
 
 def is_identity(text: str) -> bool:

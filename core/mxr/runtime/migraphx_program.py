@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mxr import api
+from mxr.api import calls
+from mxr.api.fetching import fetch
 from mxr.artifact import target
 from mxr.artifact.attributes import COUNTS
 from mxr.artifact.target import DynamicDim
@@ -35,7 +36,7 @@ KINDS: Mapping[str, type[MxrError]] = {
 """The error class for each kind of failure that `mxr explain` knows."""
 
 
-@api.library_call
+@calls.library_call
 def load(
     model: str | os.PathLike[str],
     *,
@@ -62,12 +63,12 @@ def load(
     version = _version(module)
     if version is not None and options.get("migraphx") is None:
         options["migraphx"] = version
-    settings = settings or api.library_settings()
+    settings = settings or calls.library_settings()
     if device_id is not None:
         options = {**options, **_options_of_device(device_id, settings, options)}  # type: ignore[typeddict-item]
-    found = api.fetch(model, offline=offline, settings=settings, inputs=inputs, **options)
+    found = fetch(model, offline=offline, settings=settings, inputs=inputs, **options)
     _refuse_other_version(found, version)
-    _check(found, settings, api.make_options(inputs, options, None))
+    _check(found, settings, calls.make_options(inputs, options, None))
     try:
         program = _load_on(module, str(found.path), device_id)
         if found.reshape:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mxr.api import (
+from mxr.api.calls import (
     configured_defaults,
     connection,
     library_call,

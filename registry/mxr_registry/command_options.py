@@ -65,8 +65,13 @@ def database(settings: RegistrySettings) -> Database:
 def existing_database(settings: RegistrySettings) -> Database:
     """Open the database of an existing registry. Raises `NotFoundError`."""
     if settings.embedded and not settings.database.exists():
-        raise NotFoundError(f"There is no registry in {settings.data}.", hint="Give its data directory with --data.")
+        raise no_registry(settings)
     return database(settings)
+
+
+def no_registry(settings: RegistrySettings) -> NotFoundError:
+    """Return the error for a data directory without a registry."""
+    return NotFoundError(f"There is no registry in {settings.data}.", hint="Give its data directory with --data.")
 
 
 def _make_folder(folder: Path) -> None:

@@ -64,6 +64,8 @@ def _construct(values: ServiceValues) -> None:
 for command in (
     serve_command.serve,
     commands.migrate,
+    commands.backup,
+    commands.restore,
     commands.move,
     commands.sweep,
     commands.fsck,

@@ -377,23 +377,24 @@ def test_the_backup_of_an_embedded_registry(tmp_path: Path) -> None:
     (container,) = one(render(SMALL), "CronJob", "mxr-backup")["spec"]["jobTemplate"]["spec"]["template"]["spec"][
         "containers"
     ]
+    assert {"name": "MXR_SERVE_DATA", "value": "/data"} in container["env"]
     data, backup = tmp_path / "data", tmp_path / "backup"
     environ = {"PATH": f"{BIN}:/usr/bin:/bin", "HOME": str(tmp_path), "MXR_SERVE_DATA": str(data)}
     subprocess.run([f"{BIN}/mxr-registry", "migrate"], env=environ, check=True, timeout=60)
     (data / "store" / "blobs").mkdir(parents=True, exist_ok=True)
     backup.mkdir()
-    script = container["args"][0].replace("/data/", f"{data}/").replace("/backup", str(backup))
+    script = container["args"][0].replace("/backup", str(backup))
     for _ in range(2):
         done = subprocess.run(
             [*container["command"], script],
-            env=environ | {"MXR_SERVE_DATA": str(backup)},
+            env=environ,
             capture_output=True,
             text=True,
             timeout=120,
             check=False,
         )
         assert done.returncode == 0, done
-    with sqlite3.connect(backup / "registry.db") as copied:
+    with sqlite3.connect(backup / "registry" / "registry.db") as copied:
         assert copied.execute("SELECT count(*) FROM tokens").fetchone() == (0,)
     copied.close()
 

@@ -1,15 +1,10 @@
-"""Backup and restore by the commands of docs/operate.md, while hosts publish; and what came after the backup.
-
-Where the machine has no sqlite3 or rsync, the same is done without them.
-"""
+"""Backup and restore by the commands of docs/operate.md, while hosts publish; and what came after the backup."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
-import sqlite3
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -26,8 +21,8 @@ from .stack import Host, Registry, Stack
 ON = ("embedded", "engines")
 
 PAGE = ROOT / "docs" / "operate.md"
-ROWS = "sqlite3 /var/lib/mxr/registry.db \"VACUUM INTO '/backup/mxr/registry.db'\""
-BYTES = "rsync -a --exclude='.upload-*' /var/lib/mxr/store/ /backup/mxr/store/"
+BACKUP = "mxr-registry backup /backup/mxr --data /var/lib/mxr"
+RESTORE_ROWS = "mxr-registry restore /backup/mxr --data /var/lib/mxr"
 DUMP = 'pg_dump --format=custom --file=/backup/mxr.dump "$MXR_DATABASE_URL"'
 RESTORE = (
     "pg_restore --no-owner --exit-on-error "
@@ -36,27 +31,21 @@ RESTORE = (
 Start = Callable[..., Registry]
 
 
-def run(words: str, put: dict[str, str], environ: dict[str, str]) -> bool:
-    """Run a command of the page with other places in it; False where its program is not on this machine."""
+def run(words: str, put: dict[str, str], environ: dict[str, str]) -> None:
+    """Run a command of the page with other places in it."""
     assert words in PAGE.read_text()
-    if shutil.which(words.split()[0], path=environ["PATH"]) is None:
-        return False
     for name, place in put.items():
         words = words.replace(name, place)
     done = subprocess.run(["sh", "-ec", words], env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (words, done)
-    return True
 
 
 def embedded(registry: Registry, backup: Path, _: Stack) -> dict[str, Any]:
     """Rows, then bytes; where the restored registry finds them is the folder of the next one that is started."""
-    put = {"/var/lib/mxr": str(registry.data), "/backup/mxr": str(backup)}
-    if not run(ROWS, put, dict(os.environ)):
-        with contextlib.closing(sqlite3.connect(registry.data / "registry.db")) as database:
-            database.execute(f"VACUUM INTO '{backup}/registry.db'")
-    if not run(BYTES, put, dict(os.environ)):
-        shutil.copytree(registry.data / "store", backup / "store", ignore=shutil.ignore_patterns(".upload-*"))
-    shutil.copytree(backup, registry.data.parents[1] / "registry-1" / "data")
+    environ = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    run(BACKUP, {"/var/lib/mxr": str(registry.data), "/backup/mxr": str(backup)}, environ)
+    there = registry.data.parents[1] / "registry-1" / "data"
+    run(RESTORE_ROWS, {"/var/lib/mxr": str(there), "/backup/mxr": str(backup)}, environ)
     return {}
 
 
@@ -69,11 +58,11 @@ def engines(registry: Registry, backup: Path, stack: Stack) -> dict[str, Any]:
         "/backup": str(backup),
         "postgresql://mxr:PASSWORD@db.example.com/mxr_restored": restored,
     }
-    assert run(DUMP, put, environ)
+    run(DUMP, put, environ)
     copy.client.create_bucket(Bucket=copy.name)
     for name in bucket.names():
         copy.client.copy_object(Bucket=copy.name, Key=name, CopySource={"Bucket": bucket.name, "Key": name})
-    assert run(RESTORE, put, environ)
+    run(RESTORE, put, environ)
     return {"environ": {**copy.environ, "MXR_DATABASE_URL": restored}, "spoil": copy.spoil}
 
 

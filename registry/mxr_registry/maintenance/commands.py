@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,10 +15,11 @@ from mxr.errors import DamagedError, UsageError
 from mxr_registry.command_options import (
     database,
     existing_database,
+    no_registry,
     read_settings,
     settings_options,
 )
-from mxr_registry.config.settings import SCHEMA
+from mxr_registry.config.settings import SCHEMA, RegistrySettings
 
 if TYPE_CHECKING:
     from .fsck import FsckFinding
@@ -128,6 +130,85 @@ def move(to_database: str, to_store: str | None, as_json: bool, **given: Any) ->
         "Now serve the registry from the new database and store."
     )
     write_json(moved.to_json()) if as_json else write_line(text)
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@settings_options
+@json_option
+def backup(folder: Path, as_json: bool, **given: Any) -> None:
+    """Back up rows and bytes to DIR, while the registry serves.
+
+    Only what DIR lacks is copied, and verified. Bytes that no row needs any more are removed from DIR. Exits with
+    status 65 if bytes are damaged; all others are backed up. Rows in PostgreSQL are backed up by pg_dump.
+    """
+    from mxr_registry.storage import open_store
+
+    from .backup import NAMED, back_up
+
+    settings = _embedded_settings("backed up with pg_dump", **given)
+    if not settings.database.exists():
+        raise no_registry(settings)
+    store = open_store(settings.store_url, settings.s3)
+    done = back_up(settings.database, store, folder, lambda message: write_line(message, err=True))
+    blobs = done.blobs
+    text = (
+        f"{folder}: {counted(blobs.copied + blobs.present, 'blob')}, {blobs.copied} of them copied now "
+        f"({counted(blobs.bytes, 'byte')}), {done.dropped} dropped that no row needs."
+    )
+    write_json(done.to_json()) if as_json else write_line(text)
+    if blobs.damaged:
+        names = ", ".join(blobs.damaged[:NAMED])
+        error = DamagedError(
+            f"{counted(len(blobs.damaged), 'blob')} could not be backed up, missing or damaged: {names}.",
+            hint="`mxr-registry fsck` lists what needs them. Push that again, then back up again.",
+        )
+        if not as_json:
+            raise error
+        print_error(SCHEMA, error)
+        raise click.exceptions.Exit(error.exit)
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@settings_options
+@click.option("--force", is_flag=True, help="Restore also if bytes in DIR are missing or damaged: all others.")
+@json_option
+def restore(folder: Path, force: bool, as_json: bool, **given: Any) -> None:
+    """Restore the backup in DIR to the data directory of a stopped registry.
+
+    All bytes are verified first. What is in the data directory is moved to a folder in it, not removed. Tokens that
+    were revoked after the backup stay revoked, as long as the old data is there.
+    """
+    from mxr_registry.storage import open_store
+    from mxr_registry.storage.local import LocalStore
+
+    from .backup import Restore
+
+    settings = _embedded_settings("restored with pg_restore", **given)
+    database(settings)
+    store = open_store(settings.store_url, settings.s3)
+    inside = isinstance(store, LocalStore) and store.root.parent == settings.data
+    done = Restore(
+        folder, settings.data, None if inside else store, lambda message: write_line(message, err=True), force
+    ).run()
+    kept = f" What was there is in {done.aside}; remove it when all is well." if done.aside else ""
+    if as_json:
+        write_json(done.to_json())
+        return
+    write_line(f"Restored {counted(done.blobs.copied + done.blobs.present, 'blob')} to {settings.data}.{kept}")
+    if not done.aside:
+        write_line("Tokens that were revoked after the backup are valid again: see `token revoke --created-before`.")
+
+
+def _embedded_settings(otherwise: str, **given: Any) -> RegistrySettings:
+    settings = read_settings(**given)
+    if not settings.embedded:
+        raise UsageError(
+            f"The rows are in PostgreSQL, and are {otherwise}.",
+            hint="docs/operate.md has the commands, for the bytes too.",
+        )
+    return settings
 
 
 @click.command()

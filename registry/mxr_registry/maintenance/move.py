@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Column, Table, delete, func, insert, select, text
@@ -132,7 +133,7 @@ def copy_blob(source: Store, target: Store, sha256: str, size: int) -> None:
     except (NoSuchBlobError, DamagedError) as problem:
         raise DamagedError(
             f"Blob {sha256} is missing or damaged in the source store.",
-            hint="Run `mxr-registry fsck` to list what needs it. Push or remove that, then move again.",
+            hint="Run `mxr-registry fsck` to list what needs it. Push or remove that, then try again.",
             context={"sha256": sha256},
         ) from problem
     finally:
@@ -185,7 +186,8 @@ def _lock_exclusively(session: Session) -> None:
         if "locked" not in str(problem):
             raise
         raise TemporaryError(
-            "The registry to move is in use.", hint="Stop every mxr-registry that uses it, then move."
+            f"The registry in {Path(session.engine.url.database or '').parent} is in use.",
+            hint="Stop every mxr-registry that uses it, then try again.",
         ) from None
 
 

@@ -257,6 +257,27 @@ def test_removing_the_cache_is_safe(mxr: Host, model: Path, published: Published
     assert mxr("fetch", model, *gpu, "--json").json["source"] == "registry"
 
 
+def test_programs_are_removed_by_id_or_all_at_once(
+    mxr: Host, model: Path, published: Published, gpu: tuple[str, ...], tmp_path: Path
+) -> None:
+    """What others have in the folders stays."""
+    mxr("fetch", model, *gpu)
+    (held,) = mxr.held()
+    assert mxr("cache", "rm", expect=2).err and mxr("cache", "rm", held.name[:12], "--all", expect=2).err
+    for wrong in (held.name[:7], "0" * 12):
+        assert wrong in mxr("cache", "rm", wrong, expect=3).err
+    assert mxr("cache", "rm", published["id"][:12], "--json").json == {"removed": [str(held)]}
+    assert mxr("fetch", model, *gpu, "--json").json["source"] == "registry"
+    state = {"MXR_STATE_DIR": str(tmp_path / "state")}
+    (tmp_path / "state" / "memo").mkdir(parents=True)
+    for folder in (tmp_path / "state", mxr.cache):
+        (folder / "mine.txt").write_text("mine")
+    removed = mxr("cache", "rm", "--all", "--json", env=state).json["removed"]
+    assert removed == [str(mxr.cache / "v2"), str(tmp_path / "state" / "memo")]
+    assert (tmp_path / "state" / "mine.txt").exists() and (mxr.cache / "mine.txt").exists()
+    assert mxr("cache", "rm", "--all", "--json", env=state).json["removed"] == []
+
+
 def test_a_cache_under_a_file_is_a_clear_error(
     mxr: Host, model: Path, published: Published, gpu: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -30,7 +30,7 @@ COMMANDS = (
         "host",
         "freeze",
     ),
-    *("consumers", "cache", "cache dir", "cache ls", "cache verify", "cache prune", "cache clear", "jobs", "workers"),
+    *("consumers", "cache", "cache dir", "cache ls", "cache verify", "cache prune", "cache rm", "jobs", "workers"),
     *("precompile", "plan", "lock", "verify", "export", "import", "kserve-init", "config"),
     *("login", "logout", "whoami", "completion", "misses"),
 )
@@ -111,7 +111,7 @@ def test_documents_of_a_program_s_life(
     assert mxr("cache", "dir", "--json").json == {"dir": str(mxr.cache / "v2")}
     assert mxr("cache", "prune", "--older-than", "1", "--json").json == {"removed": [], "freed": 0, "registries": 0}
     assert mxr("cache", "prune", "--older-than", "0", "--json").json["removed"] == [published["sha256"]]
-    mxr("cache", "clear", "--json").json["cleared"]
+    assert mxr("cache", "rm", "--all", "--json").json["removed"]
     assert not mxr.cache.exists() or not list(mxr.cache.rglob("*.json"))
 
     assert mxr("rm", published["id"], "--yes", "--json").json == {"id": published["id"], "removed": True}

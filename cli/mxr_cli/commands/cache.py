@@ -6,7 +6,8 @@ import os
 import shutil
 import time
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,12 +15,17 @@ from mxr.cache import contents
 from mxr.cache.contents import CacheEntry
 from mxr.cache.partition import CachedArtifact
 from mxr.display.text import counted
-from mxr.errors import DamagedError, NotAllowedError
+from mxr.errors import DamagedError, NotAllowedError, NotFoundError, UsageError
 from mxr.util import disk
 from mxr.util.codec import time_text
 from mxr_cli.help import HelpfulCommand
 from mxr_cli.options import Session, cached
 from mxr_cli.output import echo, format_size, format_time, note, print_json, print_table
+
+if TYPE_CHECKING:
+    from mxr.cache.store import Cache
+
+MIN_DIGITS = 8
 
 
 @click.group
@@ -148,15 +154,54 @@ def prune(session: Session, older_than: float) -> None:
         echo(f"removed {counted(len(removed), 'file')}, {format_size(freed)}")
 
 
-@cache.command("clear", cls=HelpfulCommand)
+@cache.command("rm", cls=HelpfulCommand)
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Remove the whole cache, and the memo of digests.")
 @cached
-def clear(session: Session) -> None:
-    """Remove the whole cache."""
-    cache = session.cache()
-    root = cache.root
-    if root.exists() and not cache.folder.writable:
-        raise NotAllowedError(f"{root} belongs to someone else.", hint="Give your own cache with --cache-dir.")
-    with disk.faults(root, "remove"):
-        if root.exists():
-            shutil.rmtree(root)
-    print_json({"cleared": str(root)}) if session.as_json else note(f"mxr: removed {root}")
+def rm(session: Session, ids: tuple[str, ...], everything: bool) -> None:
+    """Remove programs, by the first digits of their sha256 or of their artifact, or the whole cache.
+
+    What is needed again is fetched again.
+    """
+    if bool(ids) == everything:
+        raise UsageError("Name the programs to remove, or all.", hint="Run mxr cache rm ID..., or mxr cache rm --all.")
+    store = session.cache()
+    if store.root.exists() and not store.folder.writable:
+        raise NotAllowedError(f"{store.root} belongs to someone else.", hint="Give your own cache with --cache-dir.")
+    memo = session.settings.state_dir
+    # Only what mxr made: both folders can be shared.
+    paths = [store.root, *([memo / "memo"] if memo else [])] if everything else _named(store, ids)
+    removed = [path for path in paths if path.exists()]
+    for path in removed:
+        with disk.faults(path, "remove"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if everything:
+        with suppress(OSError):
+            # Empty, unless it holds more than the cache.
+            store.root.parent.rmdir()
+    names = [str(path) for path in removed]
+    if session.as_json:
+        print_json({"removed": names})
+    else:
+        for name in names:
+            note(f"mxr: removed {name}")
+
+
+def _named(store: Cache, ids: tuple[str, ...]) -> list[Path]:
+    """The programs that these digits name. Raises `NotFoundError` for those that name none."""
+    found: dict[Path, None] = {}
+    rows = list(contents.entries(store))
+    for given in ids:
+        here = [
+            each.path
+            for each in rows
+            if len(given) >= MIN_DIGITS
+            and (each.path.name.startswith(given) or (each.record and each.record.artifact.id.startswith(given)))
+        ]
+        if not here:
+            raise NotFoundError(
+                f"No program in the cache has a sha256 or an artifact that begins with {given!r}.",
+                hint=f"Give at least {MIN_DIGITS} digits. `mxr cache ls` lists both.",
+            )
+        found |= dict.fromkeys(here)
+    return list(found)

@@ -44,11 +44,20 @@ DEFAULT = PYTHON
 __all__ = ["CONSUMERS", "DEFAULT", "Consumer", "find_consumer"]
 
 
+WITHOUT_LAYOUT = ("comfyui", "frigate", "immich", "vs-mlrt")
+"""Programs whose page says how to use programs of mxr, with the options that there are."""
+
+
 def find_consumer(name: str) -> Consumer:
     """The consumer of this name. Raises `UsageError`."""
     if name not in CONSUMERS:
         from mxr.display.text import did_you_mean
 
+        if name.lower() in WITHOUT_LAYOUT:
+            raise UsageError(
+                f"mxr has no layout for {name}.",
+                hint=f"docs/consumers/{name.lower()}.md says which file goes where, and what states its flags.",
+            )
         raise UsageError(
             f"There is no consumer {name!r}.{did_you_mean(name, CONSUMERS)}",
             hint="Use one of: " + ", ".join(CONSUMERS) + " (`mxr consumers`).",

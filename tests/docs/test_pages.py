@@ -153,6 +153,19 @@ def defined_names(source: Path) -> set[str]:
     return names
 
 
+def test_the_readme_compares_with_what_was_measured() -> None:
+    """Its rows are those of `make bench`: write them anew when the table changes."""
+    readme, bench = (
+        [line.strip("| ").split(" | ") for line in (ROOT / name).read_text().splitlines() if line.startswith("| ")]
+        for name in ("README.md", "bench/README.md")
+    )
+    shown = [row for row in readme if row[1].endswith(" s")]
+    rows = [(row[2], row[3], row[1]) for row in bench if row[0] == "fetch 512 MiB from S3, verified and synced"]
+    assert {tuple(row) for row in shown} <= set(rows) and len(shown) == 3
+    (warm,) = (row[1] for row in bench if row[0] == "fetch 512 MiB from the cache")
+    assert any(f"then {warm} from the cache" in row[-1] for row in readme)
+
+
 def test_each_reader_gets_at_most_three_pages() -> None:
     sections = re.split(r"^## ", (ROOT / "docs" / "README.md").read_text(), flags=re.MULTILINE)[1:]
     assert len(sections) == READERS

@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEMO := $(VENV)/.demo
 COMPILED := $(VENV)/.compiled
 # The pip of Python 3.11 takes twice as long to install this.
 PIP := pip==26.3
@@ -18,6 +19,7 @@ help: ## Show this
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Development needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	@echo "Making .venv with all that development and tests need: about 900 MB, and some minutes without output."
 	$(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) $(PIP)
 	$(PIP_INSTALL) -c constraints.txt -e '.[registry,workers,ort,dev]'
@@ -33,7 +35,13 @@ $(COMPILED): $(READY)
 	$(BIN)/pytest -qq --collect-only > /dev/null || true
 	touch $@
 
-demo: $(READY) ## Publish, fetch, be refused, fetch offline, compile: the main job on real files
+$(DEMO): pyproject.toml constraints.txt
+	@echo "Making .venv with the client, the registry and the worker, for the demo: up to a minute without output."
+	$(PYTHON) -m venv $(VENV)
+	$(PIP_INSTALL) -c constraints.txt -e '.[registry,workers]'
+	touch $@
+
+demo: $(or $(wildcard $(READY)),$(DEMO)) ## Publish, fetch, be refused, fetch offline, compile: the main job on real files
 	@$(BIN)/python examples/demo.py
 
 test: lint ## Everything that CI runs: lint, types, import contracts, all tests (under 8 minutes on 2 cores)

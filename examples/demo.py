@@ -23,6 +23,7 @@ from mxr.display.streams import write_line
 EXAMPLES = Path(__file__).resolve().parent
 BIN = Path(sys.executable).parent
 SPLICED = ("gfx908-sramecc+-xnack-", "gfx90a-sramecc+-xnack+", "gfx942-sramecc+-xnack-", "gfx1100", "gfx11-generic")
+CONVRELU = "--model models/convrelu.onnx --rocm 7.2.0 --for python"
 FOR_MI100 = (
     "mxr fetch models/convrelu.onnx --arch gfx908:sramecc+:xnack- --rocm 7.2 --migraphx 2.15 --batch 4 --for python"
 )
@@ -39,23 +40,24 @@ class Demo:
         write_line()
         write_line(f"# {text}")
 
-    def run(self, line: str, expect: int = 0, env: dict[str, str] | None = None) -> str:
-        """Run a command as a user would type it. Returns its output."""
-        shown = "".join(f"{name}={value} " for name, value in (env or {}).items()) + line
-        write_line(f"$ {shown}")
+    def run(self, line: str, expect: int = 0, *, quiet: bool = False) -> str:
+        """Run a command as a user would type it, and print it with its output unless `quiet`. Returns its output."""
+        if not quiet:
+            write_line(f"$ {line}")
         words = shlex.split(line)
         done = subprocess.run(
             [str(BIN / words[0]), *words[1:]],
-            env=self.environ | (env or {}),
+            env=self.environ,
             cwd=EXAMPLES,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
         )
-        for row in done.stdout.split("\n")[:-1]:
+        quiet = quiet and done.returncode == expect
+        for row in done.stdout.split("\n")[:-1] if not quiet else ():
             write_line(f"  {row}")
-        if done.returncode:
+        if done.returncode and not quiet:
             write_line(f"  (exit {done.returncode})")
         if done.returncode != expect:
             raise SystemExit(f"demo: expected exit {expect}, got {done.returncode}")
@@ -79,23 +81,26 @@ def start_registry(demo: Demo, data: Path) -> subprocess.Popen[str]:
     return server
 
 
+def refuse(demo: Demo) -> None:
+    """Publish one program, and ask for it on another GPU."""
+    demo.say("Publish a program for an MI210: mxr reads most facts from the file, options state the rest")
+    demo.run(f"mxr push spliced/convrelu-{SPLICED[1]}.mxr {CONVRELU}")
+    demo.say("An MI100 asks for the same model. That program would fail there, so it does not get it")
+    demo.run("mxr fetch models/convrelu.onnx --arch gfx908", expect=3)
+
+
 def publish(demo: Demo) -> None:
-    """Publish every example."""
-    demo.say("Publish programs: mxr reads most facts from the file, options state the rest")
-    for name in SPLICED:
-        demo.run(f"mxr push spliced/convrelu-{name}.mxr --model models/convrelu.onnx --rocm 7.2.0 --for python")
-    for batch in (1, 4, 8):
-        for precision in ("fp32", "fp16"):
-            path = f"ref/convnet-b{batch}-{precision}.mxr"
-            if (EXAMPLES / path).exists():
-                demo.run(f"mxr push {path} --model models/convnet.onnx --for python --precision {precision}")
+    """Publish the other examples."""
+    lines = [f"mxr push spliced/convrelu-{name}.mxr {CONVRELU}" for name in SPLICED[:1] + SPLICED[2:]]
+    for path in sorted((EXAMPLES / "ref").glob("convnet-b*.mxr")):
+        precision = path.stem.rpartition("-")[2]
+        lines.append(f"mxr push ref/{path.name} --model models/convnet.onnx --for python --precision {precision}")
+    demo.say(f"Publish {len(lines)} more: for four other GPUs, and for the CPU in several batches and precisions")
+    for line in lines:
+        demo.run(line, quiet=True)
     demo.run("mxr ls")
     demo.say("Publishing fails if an option contradicts the file")
-    demo.run(
-        "mxr push spliced/convrelu-gfx1100.mxr --model models/convrelu.onnx --arch gfx908:sramecc+:xnack- "
-        "--rocm 7.2.0 --for python",
-        expect=6,
-    )
+    demo.run(f"mxr push spliced/convrelu-gfx1100.mxr {CONVRELU} --arch gfx908:sramecc+:xnack-", expect=6)
 
 
 def fetch(demo: Demo, output: Path) -> None:
@@ -213,6 +218,7 @@ def main() -> None:
         demo.say("Start a registry with the default settings: SQLite and files in one folder")
         server = start_registry(demo, home / "registry-data")
         try:
+            refuse(demo)
             publish(demo)
             fetch(demo, home)
             offline(demo, server)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from .conftest import Programs
 from .stack import Host
@@ -161,3 +164,22 @@ def test_a_gpu_that_passes_for_another_gets_no_program_of_a_true_one(
     assert (allowed.json["id"], allowed.json["match"]["relaxed"]) == (pushed["id"], ["real_arch"])
     assert "real_arch no override instead of gfx1103" in allowed.err
     assert other("key", model, *spoofed[2:], "--json").json["digest"] == pushed["digest"]
+
+
+@pytest.mark.parametrize("locale", [{"LC_ALL": "C"}, {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}])
+def test_a_name_that_is_not_utf_8_in_a_locale_without_letters(
+    mxr: Host, model: Path, programs: Programs, tmp_path: Path, gpu: tuple[str, ...], locale: dict[str, str]
+) -> None:
+    """A model whose name is Latin-1 is published and fetched, and printed in ASCII. Records take UTF-8 only."""
+    named = Path(os.fsdecode(os.fsencode(tmp_path) + b"/mod\xe9le.onnx"))
+    named.write_bytes(model.read_bytes())
+    mxr("push", programs.gfx908, "--model", named, "--rocm", "7.2", "--for", "python", env=locale)
+    done = mxr("fetch", named, *gpu, env=locale)
+    assert (done.out + done.err).isascii() and "le.onnx for gfx908" in done.err
+    refused = mxr("fetch", named, *gpu, "-o", f"{tmp_path}/out/", env=locale, expect=2).err
+    assert "is not UTF-8" in refused and "--name NAME" in refused
+    mxr("fetch", named, *gpu, "-o", f"{tmp_path}/out/", "--name", "model", env=locale)
+    assert (tmp_path / "out" / "model.mxr").read_bytes() == programs.gfx908.read_bytes()
+    assert "is not UTF-8" in mxr("lock", named, *gpu, env=locale, expect=2).err
+    missed = mxr("fetch", named, "--arch", "gfx90a", *gpu[2:], env=locale, expect=3)
+    assert missed.err.isascii() and "No program of" in missed.err

@@ -11,6 +11,7 @@ verified while they are copied. What the backup has already is not copied again.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import os
 import sqlite3
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.parse import quote
 
-from mxr.errors import DamagedError, NotFoundError, UsageError
+from mxr.errors import DamagedError, NotFoundError, TemporaryError, UsageError
 from mxr.util import disk
 from mxr_registry.database import schema
 from mxr_registry.database.session import Database
@@ -73,12 +74,32 @@ def back_up(rows: Path, store: Store, folder: Path, report: Report) -> BackupRes
     source, final = rows.resolve().parent, folder.resolve()
     if source == final or source in final.parents or final in source.parents:
         raise UsageError(f"{folder} and the data directory contain each other.", hint="Give a folder on another disk.")
-    disk.private_folder(folder)
-    if others := sorted({path.name for path in folder.iterdir()} - OWN):
+    # Before its mode is changed: it could be any folder of this user.
+    if others := sorted({path.name for path in folder.iterdir()} - OWN) if folder.is_dir() else []:
         raise UsageError(f"{folder} has other files than a backup: {others[0]}.", hint="Give a new or an empty folder.")
-    if (folder / ROWS).exists():
-        with read_only_source(_embedded(folder / ROWS)):
-            pass
+    disk.private_folder(folder)
+    with _alone(folder):
+        return _back_up(rows, store, folder, report)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other backups out of a folder. Raises `TemporaryError` while another one or a registry uses it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise TemporaryError(f"Another backup to {folder} runs.", hint="Wait until it is done.") from None
+        if (folder / ROWS).exists():
+            with read_only_source(_embedded(folder / ROWS)):
+                pass
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _back_up(rows: Path, store: Store, folder: Path, report: Report) -> BackupResult:
     _copy_rows(rows, folder / NEW)
     for name in SIDE_FILES:
         (folder / name).unlink(missing_ok=True)
@@ -157,7 +178,6 @@ class Restore:
                     target.record_revoked_token(name)
             disk.copy_whole(rows, staging / ROWS)
             (staging / ROWS).chmod(0o600)
-            _give(staging, self.data)
             return RestoreResult(str(self.data), done, self._switch(staging))
 
     def _switch(self, staging: Path) -> str | None:
@@ -168,14 +188,15 @@ class Restore:
         names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
         aside = next(path for path in map(self.data.joinpath, names) if not path.exists())
         if old:
-            disk.private_folder(aside)
-            _give(aside, self.data)
+            aside.mkdir(mode=0o700)
         for name in dict.fromkeys(old):
             (self.data / name).rename(aside / name)
         for name in self.moved:
             if (staging / name).exists():
                 (staging / name).rename(self.data / name)
         staging.rmdir()
+        for path in (*map(self.data.joinpath, self.moved), *([aside] if old else [])):
+            _give(path, self.data)
         disk.sync_folder(self.data)
         return str(aside) if old else None
 
@@ -223,16 +244,12 @@ def _copy_blobs(source: Store, target: Store, blobs: list[tuple[str, int]], repo
     return CopiedBlobs(copied, size, present, tuple(damaged))
 
 
-def _give(folder: Path, data: Path) -> None:
+def _give(made: Path, data: Path) -> None:
     """Give what root made to the owner of the data directory."""
     if os.geteuid():
         return
     owner = data.stat()
-    for path in _below(folder):
-        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
-
-
-def _below(folder: Path) -> Iterator[Path]:
-    yield folder
-    for parent, folders, files in os.walk(folder):
-        yield from (Path(parent, name) for name in (*folders, *files))
+    below = (Path(parent, name) for parent, folders, files in os.walk(made) for name in (*folders, *files))
+    for path in (made, *below):
+        with contextlib.suppress(FileNotFoundError):
+            os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)

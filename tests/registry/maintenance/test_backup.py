@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -79,16 +80,32 @@ def test_a_folder_that_is_no_backup_is_left_alone(source: Any, tmp_path: Path, s
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "notes.txt").write_text("mine")
+    mine.chmod(mode := 0o755)
     assert "notes.txt" in run("backup", mine, "--data", source.data, expect=2)["detail"]
     for folder in (source.data, source.data / "backup", tmp_path):
         assert "contain each other" in run("backup", folder, "--data", source.data, expect=2)["detail"]
-    assert [path.name for path in mine.iterdir()] == ["notes.txt"]
+    assert [path.name for path in mine.iterdir()] == ["notes.txt"] and mine.stat().st_mode & 0o777 == mode
     assert "no registry" in run("backup", tmp_path / "b", "--data", tmp_path / "empty", expect=3)["detail"]
     # Somebody serves the backup.
     run("backup", tmp_path / "b", "--data", source.data)
     served = start(data=tmp_path / "b")
     assert "is in use" in run("backup", tmp_path / "b", "--data", source.data, expect=75)["detail"]
     served.stop()
+    descriptor = os.open(tmp_path / "b", os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    assert "Another backup" in run("backup", tmp_path / "b", "--data", source.data, expect=75)["detail"]
+    os.close(descriptor)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="Only root can give files to another user.")
+def test_what_root_restores_belongs_to_the_registry(source: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "backup"
+    run("backup", folder, "--data", source.data)
+    os.chown(source.data, 1234, 1234)
+    for _ in range(2):
+        run("restore", folder, "--data", source.data)
+        new = [source.data / "registry.db", *(source.data / "store").rglob("*")]
+        assert {path.stat().st_uid for path in new} == {1234}
 
 
 def test_a_restore_keeps_what_was_there_and_the_revocations(

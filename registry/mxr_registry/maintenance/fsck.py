@@ -121,7 +121,11 @@ class Fsck:
                 yield "row", f"model {model}", words
 
     def _check_blob(self, name: str, size: int, xxh3: str | None) -> None:
-        stored = self.store.stat(name)
+        stored, intact = self.store.stat(name), False
+        try:
+            intact = stored == size and self._is_intact(name, xxh3)
+        except NoSuchBlobError:
+            stored = None  # A sweep removed it meanwhile.
         if stored is None:
             with self.db.reading() as session:
                 users = _users(session, name)
@@ -130,7 +134,7 @@ class Fsck:
             else:
                 words = "a row without bytes, not needed by any artifact or model"
                 self._found("unused", f"blob {name}", words, self._delete_row(name))
-        elif stored != size or not self._is_intact(name, xxh3):
+        elif not intact:
             with self.db.reading() as session:
                 users = _users(session, name) or "nothing"
             kind, words = ("bytes", "its bytes do not match its digest")
@@ -148,12 +152,15 @@ class Fsck:
         return self.repair
 
     def _is_intact(self, name: str, xxh3: str | None) -> bool:
-        """Whether the stored bytes match the recorded XXH3-128 if the check is quick, else the sha256."""
+        """Whether the stored bytes match the recorded XXH3-128 if the check is quick, else the sha256.
+
+        Raises `NoSuchBlobError` where they are gone.
+        """
         try:
             if self.quick and xxh3 is not None:
                 return xxh3_chunks(self.store.read(name)) == xxh3
             return sha256_chunks(self.store.read(name)) == name
-        except (NoSuchBlobError, OSError):
+        except OSError:
             return False
 
     def _set_aside(self, name: str) -> bool:

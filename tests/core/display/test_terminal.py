@@ -14,6 +14,8 @@ import pytest
 
 from mxr.display import streams
 
+END = "(end)"
+
 
 class Terminal:
     """A pseudo terminal: `stream` for the program, `shown` what it got."""
@@ -24,11 +26,13 @@ class Terminal:
         self.stream = os.fdopen(slave, "w", encoding="utf-8")
 
     def shown(self) -> str:
-        os.set_blocking(self.descriptor, False)
-        try:
-            return os.read(self.descriptor, 65536).decode()
-        except BlockingIOError:
-            return ""
+        """All that was written since the last call."""
+        found = b""
+        self.stream.write(END)
+        self.stream.flush()
+        while not found.endswith(END.encode()):
+            found += os.read(self.descriptor, 65536)
+        return found.decode().removesuffix(END)
 
     def close(self) -> None:
         if self.descriptor >= 0:

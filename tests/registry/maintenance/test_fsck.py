@@ -12,6 +12,10 @@ from harness.programs import run as run_program
 from registry.registry_client import Parts, RegistryUnderTest, on_sqlite
 from servers.rows import Databases
 
+from mxr_registry.database.session import Database
+from mxr_registry.maintenance.fsck import Fsck
+from mxr_registry.storage.local import LocalStore
+
 
 @pytest.fixture(scope="module")
 def snapshot(snapshot_of: Any, parts: Parts) -> Any:
@@ -128,3 +132,20 @@ def test_a_folder_without_a_registry_is_said(tmp_path: Any) -> None:
     done = run_program(command)
     assert (done.returncode, len(done.stderr.splitlines())) == (3, 2)
     assert not (tmp_path / "none").exists()
+
+
+def test_what_a_sweep_removes_meanwhile_is_no_damage(stopped: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that nothing needs, whose bytes go after their size was asked for."""
+    stopped.rows.execute("DELETE FROM artifact_blobs", "DELETE FROM artifacts")
+    store = LocalStore(stopped.data / "store")
+    read = LocalStore.read
+
+    def gone(self: LocalStore, name: str, *more: Any) -> Any:
+        self.path(name).unlink()
+        return read(self, name, *more)
+
+    monkeypatch.setattr(LocalStore, "read", gone)
+    database = Database(stopped.rows.url)
+    report = Fsck(database, store, 0.0, lambda _: None, False, False).run()
+    database.close()
+    assert report.ok and {each.kind for each in report.findings} == {"unused"}

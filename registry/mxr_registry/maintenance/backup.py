@@ -73,7 +73,10 @@ def back_up(rows: Path, store: Store, folder: Path, report: Report) -> BackupRes
     """
     source, final = rows.resolve().parent, folder.resolve()
     if source == final or source in final.parents or final in source.parents:
-        raise UsageError(f"{folder} and the data directory contain each other.", hint="Give a folder on another disk.")
+        raise UsageError(
+            f"{folder} and the data directory contain each other.",
+            hint="Give a folder outside of it, best on another disk.",
+        )
     # Before its mode is changed: it could be any folder of this user.
     if others := sorted({path.name for path in folder.iterdir()} - OWN) if folder.is_dir() else []:
         raise UsageError(f"{folder} has other files than a backup: {others[0]}.", hint="Give a new or an empty folder.")

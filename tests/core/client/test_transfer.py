@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
 from mxr.artifact.manifest import NO_CHAIN, Blob, File, next_chain
 from mxr.client import transfer
+from mxr.client.retry import TRANSFER
 from mxr.display import progress
 from mxr.errors import NoSuchBlobError, TemporaryError
 from mxr.protocol.artifacts import Missing
@@ -82,3 +84,23 @@ def test_the_blobs_of_a_file_are_sent_in_order_and_each_once() -> None:
     transfer.send(registry, [first, second, alone], lambda blob: iter([bytes(blob.size)]), "all")
     assert [name for name in registry.came if name != "f" * 64] == [blob.sha256 for blob in blobs]
     assert dict(zip(registry.came, registry.followed, strict=True))["f" * 64] == ()
+
+
+def test_an_upload_moves_with_its_bytes_and_takes_back_what_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by blobs: a program with one large weight would stand still."""
+    monkeypatch.setattr(transfer, "TRANSFER", replace(TRANSFER, base=0.0))
+
+    class Cut(Beside):
+        def put_blob(self, blob: Blob, data: Iterable[bytes], *, follows: Sequence[str]) -> None:
+            chunks = iter(data)
+            if not self.came:
+                self.came.append(blob.sha256)
+                next(chunks), next(chunks)
+                raise TemporaryError("cut")
+            super().put_blob(blob, chunks, follows=follows)
+
+    done: list[int] = []
+    file = File("f", 40, "a" * 64, (Blob("a" * 64, 40),))
+    with progress.shown_by(lambda *_: done.append):
+        transfer.send(cast(Any, Cut()), [file], lambda _: iter([bytes(10)] * 4), "f")
+    assert done == [10, -10, 10, 10, 10, 10, 0]

@@ -71,7 +71,10 @@ def existing_database(settings: RegistrySettings) -> Database:
 
 def no_registry(settings: RegistrySettings) -> NotFoundError:
     """Return the error for a data directory without a registry."""
-    return NotFoundError(f"There is no registry in {settings.data}.", hint="Give its data directory with --data.")
+    return NotFoundError(
+        f"There is no registry in {settings.data}.",
+        hint="Name its data directory with --data, or its settings with --config.",
+    )
 
 
 def _make_folder(folder: Path) -> None:

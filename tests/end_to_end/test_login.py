@@ -60,7 +60,8 @@ def test_the_first_one_becomes_the_default(
     assert alice("whoami").out == f"alice (fetch) at {registry.url}\n"
     # It stays, also where the file has more.
     config.write_text(config.read_text() + 'timeout = "50s"\n')
-    assert "from now on" not in alice("login", other.url, stdin=another).err
+    told = alice("login", other.url, stdin=another).err
+    assert f"{registry.url} stays the default registry ({config}). Change it there" in told
     assert alice("whoami").out == f"alice (fetch) at {registry.url}\n"
     assert "no more" in alice("logout", registry.url).err
     assert config.read_text() == 'timeout = "50s"\n'

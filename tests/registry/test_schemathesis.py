@@ -1,8 +1,8 @@
 """Schemathesis sends what the OpenAPI document allows and what it forbids, and judges each reply by it.
 
-Its four phases: the examples of the document; each rule of each schema kept and broken; random values; and sequences of
-operations in which one uses what another one answered. A run is bounded by the number of examples; the last two also by
-a time.
+Its four phases: the examples of the document; each rule of each schema kept, and in soak runs broken (half a minute);
+random values; and sequences of operations in which one uses what another one answered. A run is bounded by the number
+of examples; the last two also by a time.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def test_no_request_gets_a_reply_that_the_document_does_not_describe(start: Star
         words = [PROGRAM, "--config-file", config, "run", f"{server.url}/openapi.json", "--phases", phases]
         words += ["--max-examples", EXAMPLES, "--request-timeout", 30, "--no-color"]
         # Random values and sequences have a time; of the others no operation is left out, however busy the machine is.
-        words += ["--max-time", SECONDS] if phases == RANDOM else []
+        words += ["--max-time", SECONDS] if phases == RANDOM else ["--mode", "all" if SOAK else "positive"]
         done = subprocess.run(
             list(map(str, words)), cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
         )

@@ -56,7 +56,8 @@ def login(session: Session, url: str | None) -> None:
         note(
             f"mxr: {settings.registry} is the default registry from now on ({path}); `mxr logout` undoes it."
             if path
-            else f"mxr: another registry is the default: set MXR_REGISTRY={settings.registry} to use this one."
+            else f"mxr: {session.settings.registry} stays the default registry ({_default(session)}). Change it "
+            f"there, or set MXR_REGISTRY={settings.registry} to use this one."
         )
     for name in ("token", "token_file"):
         if name in settings.sources:
@@ -70,6 +71,12 @@ def login(session: Session, url: str | None) -> None:
         print_json({"registry": settings.registry, "name": found.name, "scopes": list(found.scopes)})
     else:
         echo(f"{settings.registry}: {found.name} ({', '.join(found.scopes)})")
+
+
+def _default(session: Session) -> str:
+    """Where the default registry comes from; without a value of its own, it is where the token is for it."""
+    sources = session.settings.sources
+    return str(sources.get("registry") or sources.get("token_file") or sources.get("token") or "config.toml")
 
 
 def _read(registry: str) -> str:

@@ -57,7 +57,8 @@ def _no_worker(context: Context) -> str:
     if needed.get("complete") is False:
         return f"A cross-compile needs the whole GPU: state {stated('num_cu')} and {stated('chiplets')} as well."
     run = "mxr-worker run" if needed.get("form") == "whole" else "mxr-worker run --python PATH-OF-THAT-INTERPRETER"
-    hint = f"Start `{run}` on such a host, or queue the job with `--on-miss ask`. `mxr workers` lists the workers."
+    hint = f"Start `{run}` on such a host, or queue the job with `mxr fetch --on-miss ask`. "
+    hint += "`mxr workers` lists the workers."
     if needed.get("rocm_patch") and "patch" not in (needed.get("allow") or ()):
         hint += f" `{stated('allow', 'patch')}` accepts another ROCm patch version."
     return hint

@@ -96,7 +96,7 @@ class Setting:
             number = {SECONDS: "seconds, or a time such as 90s or 2h", BYTES: "bytes, or a size such as 64MiB"}
             what = number.get(facts.unit) or facts.unit or ("an integer" if self.kind is int else "a number")
             return what + self.range
-        names = {bool: "true or false", str: "a text", Path: "a path", tuple: "a list of texts"}
+        names = {bool: "true or false", str: "a text that is not empty", Path: "a path", tuple: "a list of texts"}
         return names[self.kind]
 
     @property

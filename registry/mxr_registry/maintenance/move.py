@@ -18,6 +18,7 @@ from typing import Any
 from sqlalchemy import Column, Table, delete, func, insert, select, text
 from sqlalchemy.exc import DataError
 
+from mxr.display.text import counted
 from mxr.errors import ConflictError, DamagedError, MxrError, NoSuchBlobError, TemporaryError, UsageError
 from mxr_registry.database import schema
 from mxr_registry.database.session import Database, Session, advisory_lock, translate_errors
@@ -113,7 +114,7 @@ class Move:
                 f"{table.name}: {count} rows were read but {written} were written; the target was not changed."
             )
         if count:
-            self.on_progress(f"{table.name}: {count} rows")
+            self.on_progress(f"{table.name}: {counted(count, 'row')}")
         return count
 
 

@@ -82,7 +82,7 @@ def create(name: str, scopes: str, expires: str, as_json: bool, **given: Any) ->
         write_secret(codec.canonical(codec.encode(made)))
         return
     write_secret(made.secret)
-    write_line(f"Token {_line(made.token)}. Keep it: it is not shown again.", err=True)
+    write_line(f"Token {_line(made.token, new=True)}. Keep it: it is not shown again.", err=True)
 
 
 @token.command()
@@ -173,14 +173,17 @@ def _chosen(db: Database, name: str, every: bool) -> list[str]:
     return [each.id for each in found]
 
 
-def _line(found: Token) -> str:
-    """One token in words."""
+def _line(found: Token, *, new: bool = False) -> str:
+    """One token in words; of a `new` one no use."""
     words = [f"{found.id} of {found.name}: {','.join(found.scopes)}"]
     if found.revoked_at is not None:
         words.append(f"revoked {_day(found.revoked_at)}")
     elif found.expires_at is not None:
         words.append(f"{'expired' if found.state == 'expired' else 'expires'} {_day(found.expires_at)}")
-    words.append(f"last used {_day(found.used_at)}" if found.used_at is not None else UNUSED)
+    else:
+        words.append("never expires")
+    if not new:
+        words.append(f"last used {_day(found.used_at)}" if found.used_at is not None else UNUSED)
     return ", ".join(words)
 
 

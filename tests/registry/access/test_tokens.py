@@ -70,7 +70,9 @@ def test_the_last_use_is_shown(server: RegistryUnderTest) -> None:
         return found["used_at"]
 
     assert until(used) > made["token"]["created_at"]
-    assert re.search(rf"{made['token']['id']} of prod: metrics, last used 20", token(server, "ls").stdout)
+    assert re.search(
+        rf"{made['token']['id']} of prod: metrics, never expires, last used 20", token(server, "ls").stdout
+    )
 
 
 def test_two_tokens_of_one_principal_overlap(server: RegistryUnderTest) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
 from functools import cache, partial
 
 from fastapi import FastAPI
@@ -11,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.types import Receive, Scope, Send
 
-from mxr.errors import MxrError
+from mxr.errors import MxrError, TemporaryError
 from mxr_registry.access.authentication import Authenticator
 from mxr_registry.artifacts.inspection import RefusalMemory
 from mxr_registry.artifacts.usage import UsageCounter
@@ -43,7 +45,7 @@ from .routes.deps import Services
 from .server import error_replies
 from .server.download_buffers import DownloadBuffers
 from .server.fair_places import CheckingPool, UploadSlots
-from .server.middleware import BodyMemory, IdentifiedApp, RequestIds, SubPath
+from .server.middleware import CLOSE, BodyMemory, IdentifiedApp, RequestIds, SubPath, send_error
 from .server.reply_memory import ReplyMemory
 from .server.request_guard import RequestGuard
 from .storage import open_store
@@ -64,7 +66,7 @@ def create_app(settings: RegistrySettings) -> FastAPI:
     """
     db = Database(settings.database_url, settings.connections, settings.serve)
     store = open_store(settings.store_url, settings.s3)
-    identity, limits = RegistryIdentity(db), settings.limits
+    identity, limits, stopping = RegistryIdentity(db), settings.limits, threading.Event()
     app = FastAPI(
         title="mxr registry",
         description="Artifact registry and compile queue for MIGraphX programs, matched to GPU and software versions.",
@@ -75,7 +77,7 @@ def create_app(settings: RegistrySettings) -> FastAPI:
         redirect_slashes=False,
         # A request meets them in this order. Then its route checks the token, and reads the body (`server.scoped`).
         middleware=[
-            Middleware(RequestIds),
+            Middleware(RequestIds, stopping=stopping),
             *([Middleware(SubPath, root=settings.root_path)] if settings.root_path else []),
             Middleware(RequestGuard, allowed=(*settings.allowed_hosts, settings.host)),
             Middleware(IdentifiedApp, identity=identity),
@@ -97,6 +99,7 @@ def create_app(settings: RegistrySettings) -> FastAPI:
         checking=CheckingPool(limits.inspections, limits.inspections_waiting),
         downloads=DownloadBuffers(limits.download_memory),
         uploads=UploadSlots(limits.upload_seconds),
+        stopping=stopping,
     )
     for router in (resolve.direct_router, *(module.router for module in MODULES)):
         # Not include_router, which builds every route again when the first request comes: 50 ms for that one, and a
@@ -113,7 +116,8 @@ def create_app(settings: RegistrySettings) -> FastAPI:
 class Served:
     """ASGI wrapper that logs errors raised after the response has started, instead of passing them to the server.
 
-    The application has already sent or logged such an error. The server would only log it a second time.
+    The application has already sent or logged such an error. The server would only log it a second time. What is cut
+    because the registry stops gets a line, not a traceback, and a 503 where its response has not started.
     """
 
     def __init__(self, app: FastAPI) -> None:
@@ -130,6 +134,12 @@ class Served:
 
         try:
             await self.app(scope, receive, send_and_note)
+        except asyncio.CancelledError:
+            # The server cancels only what is left when it stops.
+            log.warning("%s was cut: the registry stops", scope.get("path"))
+            if not started:
+                problem = TemporaryError("The registry stopped before this request was done.", hint="Send it again.")
+                await send_error(send, problem, problem.status, (b"retry-after", b"1"), CLOSE)
         except Exception as problem:
             if not started:
                 raise

@@ -7,42 +7,21 @@ import os
 import resource
 import signal
 import socket
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mxr.artifact.matching import ANY, BUILT_ONLY
-from mxr.display.streams import write_line
-from mxr.errors import TemporaryError
 from mxr_registry.config.settings import RegistrySettings, check_served
 
 from .command_options import database, read_values, settings_options
-from .server.listeners import address_of, is_loopback, open_listeners, own_socket
+from .server.listeners import is_loopback, open_listeners, own_socket
 
 if TYPE_CHECKING:
-    import asyncio
-
-    import uvicorn
-
     from mxr_registry.server.listeners import ServerCertificate
-
-    from .routes.deps import Services
-    from .server.connections import BoundedConnections
-
-GRACEFUL = 3
-"""Seconds that running requests get to finish when the service stops."""
-
-ACCEPTED_AT_ONCE = 32
-"""Connections that one turn of the event loop accepts. uvloop accepts one for each socket that listens: after a burst
-of connections, a client would wait for as many turns as there are connections before its own."""
-
-KEEP_SOCKET: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
-"""Newer versions of asyncio remove the path of a Unix socket themselves. Here it may be that of another descriptor."""
 
 MAX_DESCRIPTORS = 65_536
 """Open files of one process. More would cost memory for every process that it starts."""
@@ -158,31 +137,6 @@ def _raise_descriptors() -> int:
     return most
 
 
-def _uvicorn_config(
-    settings: RegistrySettings, app: Any, accept: Callable[..., asyncio.BaseProtocol]
-) -> uvicorn.Config:
-    import uvicorn
-
-    if settings.verbose:
-        logging.getLogger("uvicorn.access").setLevel(logging.INFO)
-    return uvicorn.Config(
-        app,
-        loop="uvloop",
-        # uvicorn calls it as it would a class.
-        http=accept,  # type: ignore[arg-type]
-        ws="none",
-        lifespan="off",
-        proxy_headers=bool(settings.trusted_proxies),
-        forwarded_allow_ips=list(settings.trusted_proxies),
-        access_log=settings.verbose,
-        log_config=None,
-        log_level="info" if settings.verbose else "warning",
-        timeout_graceful_shutdown=GRACEFUL,
-        server_header=False,
-        date_header=False,
-    )
-
-
 def _serve(
     settings: RegistrySettings,
     listeners: Sequence[socket.socket],
@@ -192,17 +146,17 @@ def _serve(
     from mxr_registry.maintenance.sweep import sweep_regularly
 
     from .app import Served, create_app
-    from .server.connections import AcceptedConnection, BoundedConnections, connection_limit
+    from .http_server import RegistryServer
+    from .server.connections import BoundedConnections, connection_limit
 
     app = create_app(settings)
     services = app.state.services
     # A connection that stays open from the start: `mxr-registry move` detects by it that this database is served.
     services.db.open_connection()
-    most = connection_limit(settings.limits.connections, _raise_descriptors())
-    bounds = BoundedConnections(settings.limits, most)
-    accept = partial(AcceptedConnection, bounds, None if certificate is None else certificate.context)
-    config = _uvicorn_config(settings, Served(app), accept)
-    server = _server(config, services, bounds, listeners, own, "http" if certificate is None else "https")
+    bounds = BoundedConnections(settings.limits, connection_limit(settings.limits.connections, _raise_descriptors()))
+    server = RegistryServer(
+        Served(app), services, bounds, listeners, own, None if certificate is None else certificate.context
+    )
 
     def stop(_number: int, _frame: Any) -> None:
         server.should_exit = True
@@ -216,70 +170,7 @@ def _serve(
         # `systemctl reload` must not end a service that has nothing to load. A closed terminal still ends its programs.
         signal.signal(signal.SIGHUP, lambda _number, _frame: None)
     with sweep_regularly(settings, services.db, services.store):
-        server.run(sockets=[each for one in listeners if one.family != socket.AF_UNIX for each in _copies(one)])
+        server.run_until_stopped()
     services.usage.close()
     services.authenticator.close()
     services.db.close()
-
-
-def _copies(listener: socket.socket) -> list[socket.socket]:
-    return [listener, *(listener.dup() for _ in range(ACCEPTED_AT_ONCE - 1))]
-
-
-def _server(
-    config: uvicorn.Config,
-    services: Services,
-    bounds: BoundedConnections,
-    listeners: Sequence[socket.socket],
-    own: socket.socket | None,
-    scheme: str,
-) -> uvicorn.Server:
-    """Return the server, which extends leases before it listens, and ends long polls before it shuts down."""
-    import asyncio
-
-    import uvicorn
-
-    from mxr_registry.server.listeners import tell_ready
-
-    from .jobs import lease_endings
-    from .server.connections import AcceptedConnection
-    from .server.threads import bound_shared_threads
-
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            # Last before listening: the rest of the startup takes longer than a short lease.
-            try:
-                lease_endings.extend_after_downtime(services.db, services.rules)
-            except TemporaryError as problem:
-                # Serve anyway: existing artifacts can still be fetched, for example from a full disk.
-                logging.getLogger("mxr_registry").warning("leases were not extended: %s", problem.message)
-            bound_shared_threads()
-            await super().startup(sockets)
-            for listener in listeners:
-                if listener.family == socket.AF_UNIX:
-                    await self.listen_unix(listener, own=False)
-            if own is not None:
-                await self.listen_unix(own, own=True)
-            if self.started:
-                where = services.settings.where
-                shown = " and ".join(address_of(listener, scheme, services.settings.unix) for listener in listeners)
-                write_line(f"mxr-registry: listening on {shown} ({where})")
-                tell_ready(os.environ)
-
-        async def listen_unix(self, listener: socket.socket, *, own: bool) -> None:
-            """Listen on a Unix socket; TLS is for the network. uvicorn would open it as a TCP socket."""
-            options = {"config": config, "server_state": self.server_state, "app_state": self.lifespan.state}
-            accept = partial(AcceptedConnection, bounds, own=own, **options)
-            for each in _copies(listener):
-                server = await asyncio.get_running_loop().create_unix_server(
-                    accept, sock=each, backlog=config.backlog, **KEEP_SOCKET
-                )
-                self.servers.append(server)
-
-        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            # End all long polls at once; otherwise they would delay the shutdown.
-            services.notifier.close()
-            bounds.end_handshakes()
-            await super().shutdown(sockets)
-
-    return Server(config)

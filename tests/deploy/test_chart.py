@@ -25,6 +25,7 @@ from servers import debian
 
 from mxr_cli.main import mxr
 from mxr_registry.config.settings import RegistrySettings
+from mxr_registry.http_server import DRAIN
 from mxr_registry.main import program as registry
 from mxr_workers.main import program as worker
 from mxr_workers.settings import read_settings
@@ -308,6 +309,8 @@ def test_the_registry_takes_its_settings(values: Object, tmp_path: Path) -> None
     pools = values.get("workers", {}).get("pools", [])
     assert [each.name for each in settings.rules.pools] == [each["name"] for each in pools]
     assert [each["name"] for each in tomllib.loads(text).get("pools", [])] == [each["name"] for each in pools]
+    spec = one(found, "Deployment", "mxr")["spec"]["template"]["spec"]
+    assert spec["terminationGracePeriodSeconds"] > DRAIN + settings.graceful + 10
     if values is FULL:
         assert settings.limits.body == 16 << 20 and settings.verbose and settings.store_url == "s3://compiled/fleet"
         assert settings.trusted_proxies == ("10.0.0.0/8", "192.0.2.7/32") and settings.tls_key is not None

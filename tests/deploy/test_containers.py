@@ -14,6 +14,7 @@ from paths import ROOT
 from servers import debian
 
 from mxr_registry.config.settings import RegistrySettings
+from mxr_registry.http_server import DRAIN
 
 DEPLOY = ROOT / "deploy"
 DOCKERFILES = [*sorted((DEPLOY / "docker").glob("*.Dockerfile")), DEPLOY / "kserve" / "Dockerfile"]
@@ -111,10 +112,26 @@ def test_variables_and_files_of_compose_exist() -> None:
         assert not build or (COMPOSE.parent / build["context"] / build["dockerfile"]).exists()
 
 
+def test_who_stops_a_registry_gives_it_its_time() -> None:
+    settings = RegistrySettings.read({"HOME": "/home/x"})
+    needed = DRAIN + settings.graceful
+    unit = (DEPLOY / "systemd" / "mxr-registry.service").read_text()
+    (seconds,) = re.findall(r"^TimeoutStopSec=(\d+)$", unit, re.MULTILINE)
+    given = {seconds, *(each["stop_grace_period"][:-1] for name, each in services().items() if "registry-" in name)}
+    values = yaml.safe_load((DEPLOY / "helm" / "mxr" / "values.yaml").read_text())
+    assert {int(each) for each in given} == {values["stopSeconds"]} and needed + 10 < values["stopSeconds"]
+    # One failure is none for nginx: every server of every upstream, those in comments too.
+    for path in [*(DEPLOY / "nginx").glob("*.conf"), DEPLOY / "compose" / "nginx.conf"]:
+        servers = re.findall(r"^ *#?server (?:unix:|registry-|10\.)\S+.*;$", path.read_text(), re.MULTILINE)
+        assert all(each.endswith(" max_fails=0;") for each in servers), path
+        assert servers or path.name == "mxr-proxy.conf"
+
+
 def test_nginx_of_compose_is_that_of_deploy_nginx() -> None:
     own = (COMPOSE.parent / "nginx.conf").read_text()
     other = (DEPLOY / "nginx" / "mxr.conf").read_text()
-    lines = {line.strip() for line in other.splitlines()} | {"server registry-a:8765;", "server registry-b:8765;"}
+    lines = {line.strip() for line in other.splitlines()}
+    lines |= {f"server registry-{one}:8765 max_fails=0;" for one in "ab"}
     found = [line.strip() for line in own.splitlines() if not line.startswith("#")]
     assert set(found) <= lines, set(found) - lines
     assert {"registry-a", "registry-b"} <= set(services())

@@ -62,4 +62,4 @@ def test_the_socket_is_that_of_the_service_and_of_nginx(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     (path,) = re.findall(r"^ListenStream=(/.*)", text, re.MULTILINE)
     for name in ("mxr.conf", "mxr-sub-path.conf"):
-        assert f"server unix:{path};" in (ROOT / "deploy" / "nginx" / name).read_text()
+        assert f"server unix:{path} max_fails=0;" in (ROOT / "deploy" / "nginx" / name).read_text()

@@ -180,5 +180,6 @@ def body_type(body: Any) -> dict[str, str]:
 
 
 def registry_environ(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This environment without settings of mxr, and with those given."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("MXR_")} | dict(more or {})
+    """This environment without settings of mxr, and with those given. A registry stops soon, whatever hangs in it."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("MXR_")}
+    return own | {"MXR_SERVE_DRAIN": "0", "MXR_SERVE_GRACEFUL": "3"} | dict(more or {})

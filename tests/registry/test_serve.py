@@ -91,18 +91,6 @@ def test_it_stops_when_told_to_before_it_serves(tmp_path: Path) -> None:
     assert done.returncode == 0, done
 
 
-def test_it_stops_while_an_upload_hangs(start: Start) -> None:
-    server = start()
-    with socket.create_connection(("127.0.0.1", server.port)) as line:
-        line.sendall(
-            b"PUT /v1/blobs/" + b"0" * 64 + b" HTTP/1.1\r\nhost: localhost\r\n"
-            b"authorization: %s\r\n"
-            b"content-type: application/octet-stream\r\ncontent-length: 1000\r\n\r\nabc"
-            % server.http.headers["authorization"].encode()
-        )
-        assert server.stop() == 0
-
-
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_beyond_this_machine_nobody_finds_a_token_by_himself(start: Start, host: str) -> None:
     server = start("--host", host)

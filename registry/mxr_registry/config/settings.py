@@ -13,7 +13,7 @@ from urllib.parse import quote
 from mxr.artifact.matching import BUILT_ONLY
 from mxr.configuration.config_file import home_dir
 from mxr.configuration.reading import HiddenValueError, ServiceValues, read_service
-from mxr.configuration.schema import ServiceSchema, setting
+from mxr.configuration.schema import SECONDS, ServiceSchema, setting
 from mxr.display.text import redact_url
 from mxr.errors import UsageError
 from mxr_registry.storage.s3_settings import S3Settings
@@ -123,6 +123,24 @@ class ServeSettings:
         option="--tls-key",
     )
     verbose: bool = setting(False, "Log every request.", option="--verbose")
+    drain: float | None = setting(
+        None,
+        "After SIGTERM, the time for which everything is still served, while `/readyz` says 503: load balancers and "
+        "proxies go elsewhere meanwhile.",
+        unit=SECONDS,
+        least=0,
+        most=3600,
+        example="5",
+        absent="5, and 0 where only this host reaches the registry",
+    )
+    graceful: float = setting(
+        120.0,
+        "Then, the time in which running transfers may end. What is left is cut, and clients of mxr go on where it "
+        "was. Ctrl-C ends both times.",
+        unit=SECONDS,
+        least=0,
+        most=86_400,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +189,8 @@ class RegistrySettings:
     port: int | None = None
     unix: Path | None = None
     verbose: bool = False
+    drain: float | None = None
+    graceful: float = 120.0
     tls_cert: Path | None = None
     tls_key: Path | None = None
     allowed_hosts: tuple[str, ...] = ()
@@ -206,6 +226,8 @@ class RegistrySettings:
             port=served.port,
             unix=served.unix,
             verbose=served.verbose,
+            drain=served.drain,
+            graceful=served.graceful,
             tls_cert=served.tls_cert,
             tls_key=served.tls_key,
             allowed_hosts=served.allowed_hosts,

@@ -5,6 +5,7 @@ The dependencies are `async` although they do not block: FastAPI runs each plain
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -68,6 +69,8 @@ class Services:
     upload_threads: ThreadPool = field(default_factory=lambda: ThreadPool(UPLOADS))
     resolve_threads: ThreadPool = field(default_factory=lambda: ThreadPool(RESOLVES))
     probe_threads: ThreadPool = field(default_factory=lambda: ThreadPool(PROBES))
+    stopping: threading.Event = field(default_factory=threading.Event)
+    """Set when this process was told to stop: it still serves, but wants no new clients."""
 
     @property
     def rules(self) -> JobRules:

@@ -39,6 +39,8 @@ async def get_readiness(services: ServicesDep) -> Health:
 
     Succeed if the database and the store respond. Otherwise returns their error.
     """
+    if services.stopping.is_set():
+        raise TemporaryError("This registry is stopping; it still serves those who ask it.")
     await services.probe_threads.run(_check, services)
     return Health()
 

@@ -8,6 +8,8 @@ BodyMemory     bounds the memory of the request bodies that one process holds at
 
 from __future__ import annotations
 
+import threading
+
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -29,11 +31,17 @@ async def send_error(send: Send, error: MxrError, status: int, *headers: tuple[b
     await send({"type": "http.response.body", "body": body})
 
 
-class RequestIds:
-    """ASGI middleware, before all others. From here on, errors name facts as fields of the API."""
+CLOSE = (b"connection", b"close")
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+
+class RequestIds:
+    """ASGI middleware, before all others. From here on, errors name facts as fields of the API.
+
+    While the registry is `stopping`, each reply closes its connection: proxies keep none that will be gone.
+    """
+
+    def __init__(self, app: ASGIApp, stopping: threading.Event) -> None:
+        self.app, self._stopping = app, stopping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -45,7 +53,8 @@ class RequestIds:
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), header]
+                close = [CLOSE] if self._stopping.is_set() else []
+                message["headers"] = [*message.get("headers", ()), header, *close]
             await send(message)
 
         await self.app(scope, receive, send_with_id)

@@ -81,7 +81,7 @@ def _artifacts(settings: Settings) -> Iterable[ListedArtifact]:
 
     try:
         client = Client(settings).with_timeout(SECONDS)
-        return client.exchange(Artifacts, "GET", f"/artifacts?limit={MOST}", policy=None).items
+        return client.exchange(Artifacts, "GET", f"/artifacts?limit={MOST}", once=True).items
     except MxrError:
         return Cache.of(settings).artifacts()
 
@@ -90,4 +90,4 @@ def _jobs(settings: Settings) -> Iterable[Any]:
     from mxr.client.registry import Client
     from mxr.protocol.jobs import Jobs
 
-    return Client(settings).with_timeout(SECONDS).exchange(Jobs, "GET", f"/jobs?limit={MOST}", policy=None).items
+    return Client(settings).with_timeout(SECONDS).exchange(Jobs, "GET", f"/jobs?limit={MOST}", once=True).items

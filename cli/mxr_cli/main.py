@@ -13,7 +13,7 @@ from mxr.entry_point import leave, run_program
 from mxr.errors import UsageError
 from mxr.version import __version__
 
-from .output import ErrorFormat, print_error
+from .output import ErrorFormat, note, print_error
 
 GROUPS = {
     "Fetch and publish": {
@@ -157,6 +157,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit: `arguments` default to those of the process."""
     arguments = sys.argv[1:] if arguments is None else arguments
     progress.display.set(_show_progress)
+    progress.notice.set(lambda sentence: note(f"mxr: {sentence}"))
     error_format = ErrorFormat(as_json="--json" in arguments, traceback="--debug" in arguments)
     run_program(
         "mxr",

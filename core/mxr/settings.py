@@ -150,6 +150,13 @@ class Settings:
     ca_file: Path | None = setting(
         None, "Certificates (PEM) of authorities that may sign the registry's.", check=_check_path
     )
+    retry: float = setting(
+        15.0,
+        "Time for which a request is repeated while the registry is away or busy.",
+        unit=SECONDS,
+        least=0,
+        most=86_399,
+    )
     proxies: Proxies = field(default_factory=Proxies)
     socket_dirs: tuple[Path, ...] = ()
     withheld: str = ""

@@ -117,6 +117,7 @@ def test_the_identity_of_a_model_is_printed_anywhere(
     """Neither a GPU nor a registry is there."""
     monkeypatch.setenv("MXR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("MXR_REGISTRY", "http://127.0.0.1:9")
+    monkeypatch.setenv("MXR_RETRY", "0")
     model = DATA / "models" / "mlp_ext.onnx"
     external = {path.name: path.read_bytes() for path in model.parent.glob("mlp_ext.onnx*") if path != model}
     expected = model_of(model.read_bytes(), external)

@@ -55,6 +55,7 @@ def fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("MXR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("MXR_REGISTRY", "http://127.0.0.1:9")
+    monkeypatch.setenv("MXR_RETRY", "0")
     monkeypatch.chdir(tmp_path)
     with Path(os.devnull).open("rb") as nothing:
         monkeypatch.setattr(sys, "stdin", TextIOWrapper(nothing))

@@ -67,6 +67,8 @@ def clean_environ(home: Path) -> dict[str, str]:
         "XDG_CACHE_HOME": str(home / "xdg-cache"),
         "XDG_CONFIG_HOME": str(home / "xdg-config"),
         "XDG_DATA_HOME": str(home / "xdg-data"),
+        # Most registries that are away here stay away.
+        "MXR_RETRY": "1.5",
     }
 
 

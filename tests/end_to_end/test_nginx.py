@@ -45,11 +45,11 @@ def deployed(name: str, folder: Path, registries: list[Registry]) -> Iterator[tu
         "/etc/mxr/registry.pem;": f"{pem};",
         "/etc/mxr/registry.key;": f"{key};",
         "include /etc/nginx/mxr-proxy.conf;": f"include {proxy};",
-        "server unix:/run/mxr/registry.sock;": f"server unix:{registries[0].environ['MXR_SERVE_UNIX']};",
-        "#server 10.1.2.4:8765;": f"server {second};",
+        "server unix:/run/mxr/registry.sock ": f"server unix:{registries[0].environ['MXR_SERVE_UNIX']} ",
+        "#server 10.1.2.4:8765 ": f"server {second} ",
     }.items():
-        assert text.count(f" {old}\n") == 1, old
-        text = text.replace(f" {old}\n", f" {new}\n")
+        assert text.count(f" {old}") == 1, old
+        text = text.replace(f" {old}", f" {new}")
     with run_nginx(folder / "run", text, port):
         yield f"https://127.0.0.1:{port}", pem
 

@@ -29,6 +29,9 @@ HINTS = {
     f"`proxy_read_timeout 20m;`. {PAGE}",
 }
 
+CLOUD = range(520, 531)
+"""What Cloudflare answers where it gets no valid reply. Source: developers.cloudflare.com, Cloudflare 5xx errors."""
+
 EXEMPT = "NO_PROXY=HOST exempts the host of a registry that is reached without it."
 
 NEEDS_ACCOUNT = 407
@@ -42,7 +45,7 @@ def proxy_error(status: int, server: str, proxy: Proxy | None = None) -> MxrErro
     """
     if proxy is not None and status == NEEDS_ACCOUNT:
         return _needs_account(proxy)
-    hint = HINTS.get(status)
+    hint = HINTS.get(502 if status in CLOUD else status)
     if hint is None:
         return None
     name = f"A proxy{f' ({server[:60]})' if server else ''} in front of the registry"

@@ -45,7 +45,7 @@ from .pools import (
     returned_connection,
     shut_down_after,
 )
-from .retry import REQUEST, RetryPolicy, retry
+from .retry import HURRY, request_policy, retry, transfer_policy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,8 +86,8 @@ class Client:
     """The registry at one URL. Can be used from several threads.
 
     Every method raises `UnreachableError` when the registry does not answer, and otherwise the error in its answer.
-    Unless stated otherwise, requests are repeated as `retry.REQUEST` says. urllib3 is imported with the first request,
-    to keep a fetch from the cache fast.
+    Unless stated otherwise, requests are repeated as `retry.request_policy` says. urllib3 is imported with the first
+    request, to keep a fetch from the cache fast.
     """
 
     def __init__(self, settings: Settings, *, connections: int = 8) -> None:
@@ -97,6 +97,10 @@ class Client:
         self._credentials = Credentials(settings)
         self._socket = RegistrySocket(settings)
         self._redirect_host = RedirectHost()
+        # Who configured no registry waits for none.
+        seconds = settings.retry if {"registry", "retry"} & settings.sources.keys() else min(settings.retry, HURRY)
+        self._requests, self._hurried = request_policy(seconds), request_policy(min(seconds, HURRY))
+        self.transfers = transfer_policy(seconds)
         self.identity = ""
         """The UUID of the registry that sent the last reply; empty before, and where the reply did not say."""
         self.socket_path: Path | None = None
@@ -126,22 +130,25 @@ class Client:
 
         return self.exchange(access.Principal, "GET", "/whoami")
 
-    def resolve(self, request: Request) -> artifact_protocol.ResolveReply:
-        """Return the artifact for a request.
+    def resolve(self, request: Request, *, hurry: bool = False) -> artifact_protocol.ResolveReply:
+        """Return the artifact for a request. `hurry`: where the registry is away, the caller has another answer.
 
         Raises `NoSuchArtifactError`; its `context.nearest` lists the closest ones.
         """
-        return self.exchange(artifact_protocol.ResolveReply, "POST", "/resolve", request.to_json())
+        return self.exchange(artifact_protocol.ResolveReply, "POST", "/resolve", request.to_json(), hurry=hurry)
 
-    def candidates(self, partial: PartialRequest) -> Candidates:
-        """Return the ways to complete a partial request. Raises `NoSuchArtifactError` if there is none."""
+    def candidates(self, partial: PartialRequest, *, hurry: bool = False) -> Candidates:
+        """Return the ways to complete a partial request; `hurry` as for `resolve`.
+
+        Raises `NoSuchArtifactError` if there is none.
+        """
         from mxr.artifact.candidates import Candidates
 
-        return self.exchange(Candidates, "POST", "/candidates", partial.to_json())
+        return self.exchange(Candidates, "POST", "/candidates", partial.to_json(), hurry=hurry)
 
     def defaults(self) -> artifact_protocol.NamespaceDefaults:
         """Return the request defaults of the namespace. Sent once: where the registry is away, the cache has them."""
-        with self._reply("GET", "/defaults", policy=None) as reply:
+        with self._reply("GET", "/defaults", once=True) as reply:
             return self._decode(artifact_protocol.NamespaceDefaults, self._read(reply))
 
     def artifacts(self, **filters: str | int | None) -> artifact_protocol.Artifacts:
@@ -163,7 +170,7 @@ class Client:
         serves.
         """
         headers = {"If-None-Match": etag} if etag else {}
-        with self._reply("GET", f"/artifacts/{quote(identity, safe='')}", None, headers, policy=None) as reply:
+        with self._reply("GET", f"/artifacts/{quote(identity, safe='')}", None, headers, once=True) as reply:
             data = self._read(reply)
             tag = reply.headers.get("etag", "")
         return None if reply.status == NOT_MODIFIED else self._decode(artifact_protocol.Artifact, data), tag
@@ -291,7 +298,7 @@ class Client:
             "POST",
             "/uses",
             artifact_protocol.message_document(artifact_protocol.Uses(some)),
-            policy=None,
+            once=True,
         )
 
     def usage(self, most: int, **filters: str | int | None) -> tuple[artifact_protocol.ArtifactUsage, ...]:
@@ -323,7 +330,7 @@ class Client:
         headers = {"Content-Length": str(blob.size), "Content-Type": "application/octet-stream"}
         if follows:
             headers[artifact_protocol.FOLLOWS_HEADER] = ",".join(follows)
-        with self._reply("PUT", f"/blobs/{blob.sha256}", chunks, headers, policy=None) as reply:
+        with self._reply("PUT", f"/blobs/{blob.sha256}", chunks, headers, once=True) as reply:
             self._read(reply)
 
     @contextmanager
@@ -387,12 +394,16 @@ class Client:
         document: Json | None = None,
         *,
         wait: float = 0,
-        policy: RetryPolicy | None = REQUEST,
+        once: bool = False,
+        hurry: bool = False,
     ) -> T:
-        """Send one JSON request and decodes the reply. `wait`: seconds added to the read timeout."""
+        """Send one JSON request and decodes the reply. `wait`: seconds added to the read timeout.
+
+        `once`: it is not repeated; `hurry`: only for a moment.
+        """
         body = None if document is None else codec.canonical(document).encode()
         headers = {} if body is None else {"Content-Type": "application/json"}
-        with self._reply(method, path, body, headers, policy=policy, wait=wait) as reply:
+        with self._reply(method, path, body, headers, once=once, hurry=hurry, wait=wait) as reply:
             data = self._read(reply)
         return self._decode(kind, data)
 
@@ -424,7 +435,8 @@ class Client:
         body: bytes | Iterable[bytes] | None = None,
         headers: Mapping[str, str] | None = None,
         *,
-        policy: RetryPolicy | None = REQUEST,
+        once: bool = False,
+        hurry: bool = False,
         wait: float = 0,
         redirects: bool = False,
     ) -> Iterator[urllib3.BaseHTTPResponse]:
@@ -432,6 +444,7 @@ class Client:
 
         `redirects`: a redirect is an answer, which the caller follows; otherwise it is an error.
         """
+        policy = None if once else self._hurried if hurry else self._requests
         reply = retry(policy, lambda: self._send(method, path, body, headers or {}, wait, redirects))
         with returned_connection(reply):
             yield reply

@@ -6,20 +6,22 @@ not return at the same moment. A `Retry-After` header lengthens a pause, up to `
 
 Worst case, not counting the time that the attempts themselves take:
 
-    policy            attempts   seconds   used for
-    None                     1         0   a request that must not be repeated, or that a later one replaces
-    REQUEST                  4        15   one request
-    TRANSFER                 4        15   one blob, up or down
-    until(SECONDS)              SECONDS   what has begun: SECONDS after the first failure
-    until(None)      unlimited             a worker without a job: until the worker stops
+    policy               attempts   seconds   used for
+    None                        1         0   a request that must not be repeated, or that a later one replaces
+    request_policy(15)                   15   one request; the time is the setting `retry`
+    request_policy(HURRY)               1.5   one request for which the cache has a program; the default registry
+    transfer_policy(15)                  15   one blob, up or down: after the last byte that moved
+    DAMAGED                     4        15   one blob whose bytes are wrong
+    until(SECONDS)                  SECONDS   what has begun: SECONDS after the first failure
+    until(None)         unlimited             a worker without a job: until the worker stops
 
-No attempt starts after the deadline of `until`. One HTTP request takes at most 10 s to connect, and fails after the
-timeout of the client (60 s by default) without a byte.
+The last attempt starts at the deadline. One HTTP request takes at most 10 s to connect, and fails after the timeout of
+the client (60 s by default) without a byte.
 
 Policies do not multiply: a policy that runs inside an attempt of another one that repeats the same errors makes a
-single attempt. There is one exception: blobs move in threads of their own, and each blob has the attempts of TRANSFER
-within each attempt of the operation around it. `DiskFullError` is repeated only by `until`, because a disk does not
-empty within seconds.
+single attempt. There is one exception: blobs move in threads of their own, and each blob has the attempts of its
+transfer within each attempt of the operation around it. `DiskFullError` is repeated only by `until`, because a disk
+does not empty within seconds.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import TypeVar
 
+from mxr.display import progress
 from mxr.errors import (
     DamagedBlobError,
     DiskFullError,
@@ -78,8 +81,25 @@ class RetryPolicy:
 
 
 PASSING = (UnreachableError, TemporaryError)
-REQUEST = RetryPolicy(attempts=4, base=0.2, longest=5.0, retries=PASSING, fatal=(DiskFullError, NotARegistryError))
-TRANSFER = replace(REQUEST, base=0.5, retries=(*PASSING, DamagedBlobError))
+HURRY = 1.5
+"""Seconds for which a request is repeated at most where the cache can answer, or where no registry was configured."""
+
+TOLD = 3
+"""The failure after which the user hears what he waits for."""
+
+DAMAGED = RetryPolicy(attempts=4, base=0.5, longest=5.0, retries=(DamagedBlobError,))
+
+
+def request_policy(seconds: float) -> RetryPolicy:
+    """Return the policy of one request: it survives so many seconds of a registry that restarts or is busy."""
+    fatal = (DiskFullError, NotARegistryError)
+    return RetryPolicy(attempts=None, base=0.2, longest=5.0, deadline=seconds, retries=PASSING, fatal=fatal)
+
+
+def transfer_policy(seconds: float) -> RetryPolicy:
+    """Return the policy of one blob, up or down."""
+    return replace(request_policy(seconds), base=0.5)
+
 
 OUTAGE = 300.0
 """Seconds for which an operation survives an outage of a registry that has answered it before."""
@@ -135,9 +155,12 @@ class Attempts:
         pause = policy.pause(self.failures) * (1 - JITTER * self._jitter())
         if problem.retry_after is not None:
             pause = max(pause, min(problem.retry_after, policy.longest))
-        if policy.deadline is not None and now + pause > self._first_failure + policy.deadline:
+        if policy.deadline is None:
+            return pause
+        left = self._first_failure + policy.deadline - now
+        if left <= 0:
             raise problem
-        return pause
+        return min(pause, left)
 
 
 def retry(
@@ -145,10 +168,13 @@ def retry(
     call: Callable[[], T],
     *,
     stop: Callable[[], bool] = lambda: False,
+    moved: Callable[[], object] | None = None,
     sleep: Callable[[float], object] | None = None,
     clock: Callable[[], float] | None = None,
 ) -> T:
     """Return what `call` returns, and calls it again after temporary failures as the policy says.
+
+    `moved` returns another value when an attempt got further before it failed: then the policy begins anew.
 
     Raises the last error when the policy ends, when `stop` returns true after a failure, and at once for any error that
     the policy does not repeat. Inside an attempt of a policy that repeats the same errors, there is one attempt only.
@@ -156,11 +182,16 @@ def retry(
     if policy is None or all(issubclass(each, _outer.get()) for each in policy.retries):
         return call()
     attempts = Attempts(policy, clock=clock)
+    mark = moved and moved()
     while True:
         try:
             return attempts.run(call)
         except MxrError as problem:
+            if moved and mark != (mark := moved()):
+                attempts.failures = 0
             pause = attempts.pause_after(problem)
             if stop():
                 raise
+            if attempts.failures == TOLD and policy.deadline is not None and policy.deadline > HURRY:
+                progress.tell(f"{problem.message} Trying again for {policy.deadline:.0f} s.")
         (sleep or time.sleep)(pause)

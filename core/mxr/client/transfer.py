@@ -21,7 +21,7 @@ from mxr.util.frozen import dataclass
 from mxr.util.hashing import CHUNK, Data, hash_chunks, read_chunks
 
 from .registry import Client
-from .retry import TRANSFER, retry
+from .retry import DAMAGED, retry
 
 T = TypeVar("T")
 Read = Callable[[Blob], Iterator[bytes]]
@@ -161,7 +161,12 @@ def obtain_blob(
     if target.resumed and blob_download.adopt():
         return
     if here is None or blob_download.done or not _copy_blob(here, blob, target, step):
-        retry(TRANSFER, blob_download.attempt)
+        _persist(client, blob_download.attempt, lambda: blob_download.done)
+
+
+def _persist(client: Client, attempt: Callable[[], None], moved: Callable[[], object] | None = None) -> None:
+    """Repeat the transfer of one blob while the registry is away, and a few times where its bytes are wrong."""
+    retry(DAMAGED, lambda: retry(client.transfers, attempt, moved=moved))
 
 
 def _copy_blob(here: tuple[Path, int], blob: Blob, target: DownloadTarget, step: progress.Step) -> bool:
@@ -288,7 +293,7 @@ def send(client: Client, files: Sequence[File], read: Read, name: str) -> int:
             needed.discard(blob.sha256)
             if blob.size < LARGE or client.missing([blob]).missing:
                 follows = before if len(file.blobs) > 1 and len(before) <= MAX_FOLLOWED else ()
-                retry(TRANSFER, partial(_send_blob, client, blob, read, follows, step))
+                _persist(client, partial(_send_blob, client, blob, read, follows, step))
                 sent.append(blob.size)
                 before = [reduce(next_chain, [*before, blob.sha256])]
             else:

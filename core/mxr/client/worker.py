@@ -32,7 +32,7 @@ class WorkerClient:
 
     def leave(self, worker: str) -> None:
         """Signs this worker off. Sent once: without it, the registry notices the missing worker itself."""
-        self.client.exchange(job_protocol.WorkerInfo, "DELETE", f"/workers/{worker}", policy=None)
+        self.client.exchange(job_protocol.WorkerInfo, "DELETE", f"/workers/{worker}", once=True)
 
     def claim(self, worker: str, *, wait: float = 0, job: str | None = None) -> job_protocol.Lease | None:
         """Claim a job. Returns None after `wait` seconds without one. `job`: claim this one only.
@@ -41,7 +41,7 @@ class WorkerClient:
         `NotFoundError` when the registry does not know this worker.
         """
         body = artifact_protocol.message_document(job_protocol.Claim(worker, wait, job))
-        return self.client.exchange(job_protocol.ClaimReply, "POST", "/jobs/claim", body, wait=wait, policy=None).lease
+        return self.client.exchange(job_protocol.ClaimReply, "POST", "/jobs/claim", body, wait=wait, once=True).lease
 
     def heartbeat(self, job: str, beat: job_protocol.Heartbeat) -> job_protocol.HeartbeatReply:
         """Renew the lease, and report the phase and new log text. Sent once: the next heartbeat follows soon."""
@@ -50,7 +50,7 @@ class WorkerClient:
             "POST",
             f"/jobs/{job}/heartbeat",
             artifact_protocol.message_document(beat),
-            policy=None,
+            once=True,
         )
 
     def finish(self, job: str, done: job_protocol.FinishJob) -> job_protocol.Job:

@@ -20,6 +20,10 @@ Display: TypeAlias = Callable[[str, int], Step]
 display: ContextVar[Display | None] = ContextVar("display", default=None)
 
 
+notice: ContextVar[Callable[[str], object] | None] = ContextVar("notice", default=None)
+"""Is called with a sentence about what the user waits for."""
+
+
 @contextmanager
 def shown_by(show: Display | None) -> Iterator[None]:
     """Show the progress of what the block does by `show`; None: as before."""
@@ -38,3 +42,10 @@ def begin(action: str, total: int) -> Step:
     """Begin an action of `total` bytes, such as "hashing model.onnx". Returns what is called with each part."""
     show = display.get()
     return ignore if show is None else show(action, total)
+
+
+def tell(sentence: str) -> None:
+    """Tell the user what he waits for."""
+    show = notice.get()
+    if show is not None:
+        show(sentence)

@@ -85,7 +85,7 @@ def _list_candidates(
         return listed, records, None
     try:
         client = connect()
-        found = client.candidates(partial)
+        found = client.candidates(partial, hurry=cache.completion(partial) is not None)
         cache.note_registry(client.identity)
     except NoSuchArtifactError as miss:
         cache.store_completion(partial, None)

@@ -173,7 +173,8 @@ def lookup(request: Request, cache: Cache, connect: Connect | None, *, refresh: 
     try:
         if cached is not None and state in CONFIRMABLE and confirm_record(cached.record, cache, client):
             return LookupResult(cached.answer)
-        found, etag = resolve_with_etag(request, client)
+        spare = not refresh and (cached is not None or cache.best_match(request) is not None)
+        found, etag = resolve_with_etag(request, client, hurry=spare)
         cache.note_registry(client.identity)
         return LookupResult(found, client, etag)
     except NoSuchArtifactError as miss:
@@ -234,9 +235,9 @@ def resolve(request: Request, client: Client) -> Answer:
     return resolve_with_etag(request, client)[0]
 
 
-def resolve_with_etag(request: Request, client: Client) -> tuple[Answer, str]:
+def resolve_with_etag(request: Request, client: Client, *, hurry: bool = False) -> tuple[Answer, str]:
     """Return the verified answer of the registry and the entity tag of the artifact. Raises as `resolve` does."""
-    hit = client.resolve(request)
+    hit = client.resolve(request, hurry=hurry)
     if not hit.artifact.answers_requests:
         raise DamagedError(
             f"The registry answered with artifact {hit.artifact.id[:12]}, which its own rule excludes: it is "

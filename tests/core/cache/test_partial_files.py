@@ -6,8 +6,9 @@ import fcntl
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from harness.rows import for_each
 from mxr.artifact.manifest import Blob, File
 from mxr.cache.store import MAX_PARTS, PART_SECONDS, Cache
 from mxr.client import transfer
+from mxr.client.retry import DAMAGED
 from mxr.display import progress
 from mxr.errors import DamagedError, DiskFullError, UnreachableError
 from mxr.util import disk
@@ -41,6 +43,8 @@ FILE = described(DATA)
 class CountingRegistry:
     """Sends the blobs of DATA from where it is asked to, and breaks off after `most` bytes in all."""
 
+    transfers = None
+
     def __init__(self, most: int = 1 << 40, wrong: bool = False) -> None:
         self.sent, self._most, self._wrong = 0, most, wrong
 
@@ -60,7 +64,7 @@ class CountingRegistry:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cache:
-    monkeypatch.setattr(transfer, "TRANSFER", None)
+    monkeypatch.setattr(transfer, "DAMAGED", None)
     return Cache(tmp_path / "cache")
 
 
@@ -102,20 +106,13 @@ def test_what_is_in_a_part_is_hashed(what: str, left: bytes, sent: int) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transfer, "retry", _twice)
+        patch.setattr(transfer, "DAMAGED", replace(DAMAGED, attempts=2, base=0.0))
         cache = Cache(Path(folder) / "cache")
         part(cache).write_bytes(left)
         part(cache).chmod(0o600)
         registry = CountingRegistry()
         assert download(cache, registry).read_bytes() == DATA, what
         assert sent <= registry.sent <= sent + 100_001, (what, registry.sent)
-
-
-def _twice(_policy: object, call: Callable[[], None]) -> None:
-    with suppress(DamagedError):
-        call()
-        return
-    call()
 
 
 @pytest.mark.parametrize("kind", ["link", "hard link", "folder", "locked", "another user"])

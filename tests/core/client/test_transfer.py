@@ -10,7 +10,7 @@ import pytest
 
 from mxr.artifact.manifest import NO_CHAIN, Blob, File, next_chain
 from mxr.client import transfer
-from mxr.client.retry import TRANSFER
+from mxr.client.retry import RetryPolicy, transfer_policy
 from mxr.display import progress
 from mxr.errors import NoSuchBlobError, TemporaryError
 from mxr.protocol.artifacts import Missing
@@ -48,10 +48,20 @@ def test_a_registry_that_sweeps_everything_is_asked_later() -> None:
 class Beside:
     """A registry to which another host sends everything right after it was first asked."""
 
+    transfers: RetryPolicy = transfer_policy(15.0)
+
     def __init__(self) -> None:
         self.asked = 0
-        self.came: list[str] = []
-        self.followed: list[tuple[str, ...]] = []
+        # In one list: several threads send.
+        self.puts: list[tuple[str, tuple[str, ...]]] = []
+
+    @property
+    def came(self) -> list[str]:
+        return [name for name, _ in self.puts]
+
+    @property
+    def followed(self) -> list[tuple[str, ...]]:
+        return [follows for _, follows in self.puts]
 
     def missing(self, blobs: Collection[Blob]) -> Missing:
         self.asked += 1
@@ -59,8 +69,7 @@ class Beside:
 
     def put_blob(self, blob: Blob, data: Iterable[bytes], *, follows: Sequence[str]) -> None:
         assert sum(map(len, data)) == blob.size
-        self.came.append(blob.sha256)
-        self.followed.append(tuple(follows))
+        self.puts.append((blob.sha256, tuple(follows)))
 
 
 def test_what_another_host_has_sent_meanwhile_is_not_sent_again_where_it_is_large() -> None:
@@ -86,15 +95,16 @@ def test_the_blobs_of_a_file_are_sent_in_order_and_each_once() -> None:
     assert dict(zip(registry.came, registry.followed, strict=True))["f" * 64] == ()
 
 
-def test_an_upload_moves_with_its_bytes_and_takes_back_what_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upload_moves_with_its_bytes_and_takes_back_what_is_sent_again() -> None:
     """Not by blobs: a program with one large weight would stand still."""
-    monkeypatch.setattr(transfer, "TRANSFER", replace(TRANSFER, base=0.0))
 
     class Cut(Beside):
+        transfers = replace(transfer_policy(15.0), base=0.0)
+
         def put_blob(self, blob: Blob, data: Iterable[bytes], *, follows: Sequence[str]) -> None:
             chunks = iter(data)
             if not self.came:
-                self.came.append(blob.sha256)
+                self.puts.append((blob.sha256, ()))
                 next(chunks), next(chunks)
                 raise TemporaryError("cut")
             super().put_blob(blob, chunks, follows=follows)

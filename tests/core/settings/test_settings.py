@@ -34,6 +34,7 @@ migraphx = "2.14"
 batch = [8, 1]
 token_file = "/file/token"
 ca_file = "/file/ca.pem"
+retry = "1m"
 """
 FROM_FILE = Settings(
     "http://file:1",
@@ -53,6 +54,7 @@ FROM_FILE = Settings(
     (1, 8),
     Path("/file/token"),
     Path("/file/ca.pem"),
+    60.0,
 )
 ENVIRON = {
     "MXR_REGISTRY": "http://env:2/",
@@ -62,6 +64,7 @@ ENVIRON = {
     "MXR_CONSUMER": "ort",
     "MXR_HOST": "/env/host.json",
     "MXR_TIMEOUT": "22",
+    "MXR_RETRY": "7",
     "MXR_PLAINTEXT": "1",
     "MXR_KSERVE_ALLOW": "ask, wait",
     "MXR_MAX_AGE": "30m",
@@ -90,6 +93,7 @@ FROM_ENVIRON = Settings(
     (2, 4),
     Path("/env/token"),
     Path("/env/ca.pem"),
+    7.0,
 )
 GIVEN = {
     "registry": "https://flag:3",
@@ -99,6 +103,7 @@ GIVEN = {
     "consumer": "python",
     "host_file": "/flag/host.json",
     "timeout": 33,
+    "retry": 0,
     "plaintext": False,
     "kserve_allow": "path",
     "max_age": "1h",
@@ -127,6 +132,7 @@ FROM_FLAGS = Settings(
     (16,),
     Path("/flag/token"),
     Path("/flag/ca.pem"),
+    0.0,
 )
 
 

@@ -46,6 +46,7 @@ from .server import error_replies
 from .server.download_buffers import DownloadBuffers
 from .server.fair_places import CheckingPool, UploadSlots
 from .server.middleware import CLOSE, BodyMemory, IdentifiedApp, RequestIds, SubPath, send_error
+from .server.probes import Probe
 from .server.reply_memory import ReplyMemory
 from .server.request_guard import RequestGuard
 from .storage import open_store
@@ -77,7 +78,7 @@ def create_app(settings: RegistrySettings) -> FastAPI:
         redirect_slashes=False,
         # A request meets them in this order. Then its route checks the token, and reads the body (`server.scoped`).
         middleware=[
-            Middleware(RequestIds, stopping=stopping),
+            Middleware(RequestIds, stopping=stopping, answer=settings.connections.answer),
             *([Middleware(SubPath, root=settings.root_path)] if settings.root_path else []),
             Middleware(RequestGuard, allowed=(*settings.allowed_hosts, settings.host)),
             Middleware(IdentifiedApp, identity=identity),
@@ -100,6 +101,7 @@ def create_app(settings: RegistrySettings) -> FastAPI:
         downloads=DownloadBuffers(limits.download_memory),
         uploads=UploadSlots(limits.upload_seconds),
         stopping=stopping,
+        probes={"database": Probe("registry's database", db.ping), "store": Probe("registry's store", store.ready)},
     )
     for router in (resolve.direct_router, *(module.router for module in MODULES)):
         # Not include_router, which builds every route again when the first request comes: 50 ms for that one, and a

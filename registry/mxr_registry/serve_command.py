@@ -153,6 +153,7 @@ def _serve(
     services = app.state.services
     # A connection that stays open from the start: `mxr-registry move` detects by it that this database is served.
     services.db.open_connection()
+    services.identity.read()
     bounds = BoundedConnections(settings.limits, connection_limit(settings.limits.connections, _raise_descriptors()))
     server = RegistryServer(
         Served(app), services, bounds, listeners, own, None if certificate is None else certificate.context

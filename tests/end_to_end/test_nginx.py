@@ -39,13 +39,14 @@ def deployed(name: str, folder: Path, registries: list[Registry]) -> Iterator[tu
     proxy.write_text((FOLDER / "mxr-proxy.conf").read_text())
     port = free_port()
     text = (FOLDER / name).read_text()
-    second = registries[1].url.removeprefix("http://")
+    first, second = (each.url.removeprefix("http://") for each in registries)
+    unix = registries[0].environ.get("MXR_SERVE_UNIX")
     for old, new in {
         "listen 443 ssl;": f"listen 127.0.0.1:{port} ssl;",
         "/etc/mxr/registry.pem;": f"{pem};",
         "/etc/mxr/registry.key;": f"{key};",
         "include /etc/nginx/mxr-proxy.conf;": f"include {proxy};",
-        "server unix:/run/mxr/registry.sock ": f"server unix:{registries[0].environ['MXR_SERVE_UNIX']} ",
+        "server unix:/run/mxr/registry.sock ": f"server unix:{unix} " if unix else f"server {first} ",
         "#server 10.1.2.4:8765 ": f"server {second} ",
     }.items():
         assert text.count(f" {old}") == 1, old

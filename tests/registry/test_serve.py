@@ -32,7 +32,7 @@ def test_it_says_where_it_listens_and_is_ready_then(start: Start) -> None:
     server = start()
     assert server.line == f"mxr-registry: listening on {server.url} (data in {server.data})\n"
     assert server.call("GET", "/healthz") == (200, {"ok": True})
-    assert server.call("GET", "/readyz") == (200, {"ok": True})
+    assert server.call("GET", "/readyz") == (200, {"database": "ok", "ok": True, "store": "ok"})
 
 
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])

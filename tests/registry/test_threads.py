@@ -13,7 +13,7 @@ from mxr.artifact.limits import MAX_OPEN_PER_KEY
 from mxr_registry.config.connections import ConnectionSettings
 from mxr_registry.config.limits import RequestLimits
 from mxr_registry.jobs.notifications import THREADS as WATCHING
-from mxr_registry.server.threads import LEASES, PROBES, RESOLVES, SHARED, SURVEYS
+from mxr_registry.server.threads import LEASES, RESOLVES, SHARED, SURVEYS
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +64,6 @@ def test_surveys_keep_no_worker_from_its_lease(server: RegistryUnderTest) -> Non
 
 
 def test_a_resolve_finds_a_connection_whatever_other_threads_do() -> None:
-    sweep = 1
-    others = SHARED + LEASES + SURVEYS + PROBES + RequestLimits().inspections + 2 * WATCHING + sweep
+    sweep = probe = 1
+    others = SHARED + LEASES + SURVEYS + probe + RequestLimits().inspections + 2 * WATCHING + sweep
     assert others + RESOLVES <= ConnectionSettings().pool

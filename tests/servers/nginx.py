@@ -16,7 +16,7 @@ daemon off;
 master_process off;
 pid {folder}/nginx.pid;
 error_log {folder}/error.log;
-events {{ worker_connections 64; }}
+events {{ worker_connections 512; }}
 http {{
   access_log off;
   client_body_temp_path {folder}/body;

@@ -4,9 +4,10 @@ SQLite runs in WAL mode, so that readers never wait for the writer, and with syn
 survives a power failure (NORMAL could lose the last commits). A write transaction starts with BEGIN IMMEDIATE: it waits
 for the write lock at its start instead of failing in the middle.
 
-A connection to PostgreSQL gets its timeouts when it is made. Before reuse, a poll of its socket shows at no cost
-whether the server closed it. If it did, or if the connection was idle for long, the connection is tested and, if
-broken, replaced.
+A connection to PostgreSQL gets its timeouts when it is made, and waits no longer than its request may
+(`wait_budget`): the server's timeouts do not end a hang of the server itself. Before reuse, a poll of its socket shows
+at no cost whether the server closed it. If it did, or if the connection was idle for long, the connection is tested
+and, if broken, replaced.
 """
 
 from __future__ import annotations
@@ -37,8 +38,11 @@ PRAGMAS = ("synchronous=FULL", "foreign_keys=ON", "mmap_size=268435456", "cache_
 MAX_IDLE = 30.0
 """Seconds without use after which a connection is tested before it is used again."""
 
-KEEPALIVE = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
-"""TCP keepalive parameters of libpq: they detect within one minute that a server vanished."""
+KEEPALIVE = {
+    **{"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3},
+    "tcp_user_timeout": 20_000,
+}
+"""TCP parameters of libpq: they detect a server that vanished within a minute, and in 20 s while bytes wait for it."""
 
 
 def engine_of(url: str, connections: ConnectionSettings) -> Engine:
@@ -99,9 +103,17 @@ def _postgresql(url: URL, settings: ConnectionSettings) -> Engine:
         pool_use_lifo=True,
         connect_args=arguments,
     )
+    event.listen(engine, "do_connect", _connect_bounded)
     event.listen(engine, "checkin", _record_use)
     event.listen(engine, "checkout", _check)
     return engine
+
+
+def _connect_bounded(_dialect: Any, _record: Any, arguments: list[Any], options: dict[str, Any]) -> Any:
+    # Imported on demand: an embedded registry needs no driver of a server.
+    from .bounded_connection import BoundedConnection
+
+    return BoundedConnection.connect(*arguments, **options)
 
 
 def _as_tuple(value: str | tuple[str, ...]) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ ACCESS_HINT = "Check user and password in MXR_DATABASE_URL, and pg_hba.conf on t
 CREATE_HINT = "Create it (`createdb -O USER NAME`) and run `mxr-registry migrate`, or correct MXR_DATABASE_URL."
 
 STATES: dict[str, tuple[str, str]] = {
+    "hung": ("The registry's database does not answer.", SERVER_HINT),
     "08": ("The connection to the registry's database was lost.", SERVER_HINT),
     "25006": ("The registry's database is read-only.", READ_ONLY_HINT),
     "25P03": ("The database ended a transaction that was idle for too long.", "Try again."),
@@ -59,6 +60,8 @@ CONNECTION_ERRORS: tuple[tuple[str, str], ...] = (
     ("too many connections", "53300"),
     ("remaining connection slots", "53300"),
     ("the database system is", "57P"),
+    ("did not answer within", "hung"),
+    ("connection timeout expired", "hung"),
 )
 """Fragments of the messages of a server that rejects a connection, and the SQLSTATE that each stands for."""
 
@@ -91,6 +94,12 @@ def translate(problem: SQLAlchemyError) -> MxrError | None:
         if translated is not None:
             return translated
     return None
+
+
+def is_crowded(problem: SQLAlchemyError) -> bool:
+    """Whether the server refused a connection because it has too many."""
+    message = _message(problem)
+    return any(part in message for part, state in CONNECTION_ERRORS if state == "53300")
 
 
 def _message(problem: SQLAlchemyError) -> str:

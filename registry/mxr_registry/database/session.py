@@ -8,24 +8,28 @@ lists these cases. On both, a read transaction sees one snapshot.
 from __future__ import annotations
 
 import contextlib
+import random
 import sqlite3
 import sys
+import time
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Float, Select, bindparam, func, select, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Connection, Engine, Float, Select, bindparam, func, select, text
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from mxr.artifact.matching import BUILT_ONLY
+from mxr.errors import TemporaryError
+from mxr_registry import wait_budget
 from mxr_registry.config.connections import ConnectionSettings
 
 from .engine import BUSY, apply_pragmas, engine_of
-from .errors import translate_errors
+from .errors import SERVER_HINT, is_crowded, translate_errors
 
 if TYPE_CHECKING:
     # The Unpack of `typing` is new in Python 3.11.
@@ -54,6 +58,16 @@ MAX_AT_ONCE = 64 << 10
 """Bytes of one value, and of all text together, that `run_at_once` reads."""
 
 ADVISORY_LOCK = select(func.pg_advisory_xact_lock(bindparam("number")))
+
+
+HUNG_PAUSE = 2.0
+"""Seconds without requests to a server that did not answer one of them."""
+
+LONG_ENOUGH = 1.0
+"""Seconds that must be left for another attempt."""
+
+CROWDED_PAUSE = 0.1
+"""Seconds, about, until a server without a free connection is asked again."""
 
 
 class Now(FunctionElement[float]):
@@ -115,12 +129,40 @@ class Database:
         self._single = self.engine if self.embedded else self.engine.execution_options(isolation_level="AUTOCOMMIT")
         self._writer = self.engine.execution_options(mxr_writes=True, **({} if self.embedded else writing))
         self._at_once: sqlite3.Connection | None = None
+        self._hung_until = 0.0
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Session]:
         """Open a read-only transaction, which sees one snapshot. Raises `TemporaryError`."""
-        with translate_errors(), self._reader.connect() as session:
+        with translate_errors(), self._connect(self._reader) as session:
             yield session
+
+    @contextlib.contextmanager
+    def _connect(self, engine: Engine) -> Iterator[Session]:
+        """Take a connection. Where the server has no more of them, wait for one that comes back.
+
+        While the server hangs, requests are refused at once: each would hold a thread until its time is over.
+        """
+        if not self.embedded and wait_budget.left() is not None and time.monotonic() < self._hung_until:
+            raise TemporaryError("The registry's database did not answer a moment ago.", hint=SERVER_HINT)
+        try:
+            with self._take(engine) as session:
+                yield session
+        except DBAPIError as problem:
+            if "did not answer within" in str(problem.orig) or "connection timeout expired" in str(problem.orig):
+                self._hung_until = time.monotonic() + HUNG_PAUSE
+            raise
+
+    def _take(self, engine: Engine) -> Session:
+        with wait_budget.waiting() as seconds:
+            end = time.monotonic() + (0.0 if seconds is None else seconds)
+            while True:
+                try:
+                    return engine.connect()
+                except OperationalError as problem:
+                    if not is_crowded(problem) or time.monotonic() > end:
+                        raise
+                time.sleep(CROWDED_PAUSE * (0.5 + random.random()))
 
     def ping(self) -> None:
         """Check that the database answers a query. Raises `TemporaryError`."""
@@ -135,7 +177,7 @@ class Database:
         locked row (there, the default is the setting `lock`). Raises `TemporaryError`, `DiskFullError`, and
         SQLAlchemy's `IntegrityError`, which the caller has to handle.
         """
-        with translate_errors(), self._writer.connect() as session:
+        with translate_errors(), self._connect(self._writer) as session:
             if lock_timeout == BUSY:
                 with session.begin():
                     yield session
@@ -157,13 +199,13 @@ class Database:
             try:
                 return self._run(query, values)
             except DBAPIError as problem:
-                if not problem.connection_invalidated:
+                if not problem.connection_invalidated or (wait_budget.left() or LONG_ENOUGH) < LONG_ENOUGH:
                     raise
             # A read can be repeated safely: this hides a restart of the database from clients.
             return self._run(query, values)
 
     def _run(self, query: PreparedQuery, values: Mapping[str, object]) -> list[Row]:
-        with self._single.connect() as session:
+        with self._connect(self._single) as session:
             return list(session.execute(query.statement, values).all())
 
     def run_at_once(self, query: PreparedQuery, values: Mapping[str, object]) -> list[Row] | None:

@@ -6,6 +6,7 @@ The dependencies are `async` although they do not block: FastAPI runs each plain
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -28,6 +29,7 @@ from mxr_registry.jobs.notifications import JobNotifier
 from mxr_registry.metrics import Counters
 from mxr_registry.server.download_buffers import DownloadBuffers
 from mxr_registry.server.fair_places import CheckingPool, FairPlaces, Requester, UploadSlots
+from mxr_registry.server.probes import Probe
 from mxr_registry.server.scoped import (
     DecodedRequest,
     Handler,
@@ -35,7 +37,7 @@ from mxr_registry.server.scoped import (
     address_of,
     caller_of,
 )
-from mxr_registry.server.threads import BODIES, LEASES, PROBES, RESOLVES, SURVEYS, UPLOADS, ThreadPool
+from mxr_registry.server.threads import BODIES, LEASES, RESOLVES, SURVEYS, UPLOADS, ThreadPool
 from mxr_registry.storage.store import Store
 
 SURVEYS_WAITING = 64
@@ -68,7 +70,7 @@ class Services:
     lease_threads: ThreadPool = field(default_factory=lambda: ThreadPool(LEASES))
     upload_threads: ThreadPool = field(default_factory=lambda: ThreadPool(UPLOADS))
     resolve_threads: ThreadPool = field(default_factory=lambda: ThreadPool(RESOLVES))
-    probe_threads: ThreadPool = field(default_factory=lambda: ThreadPool(PROBES))
+    probes: Mapping[str, Probe] = field(default_factory=dict)
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set when this process was told to stop: it still serves, but wants no new clients."""
 

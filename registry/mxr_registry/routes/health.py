@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Response
 
-from mxr.errors import TemporaryError, UsageError
+from mxr.errors import TemporaryError
 from mxr.util.doc import Doc
 from mxr_registry import metrics
 from mxr_registry.openapi import text_reply
 
-from .deps import Services, ServicesDep, scoped_router
+from .deps import ServicesDep, scoped_router
 
 router = scoped_router(tags=["health"])
 
@@ -33,24 +34,28 @@ async def get_health() -> Health:
     return Health()
 
 
-@router.get("/readyz")
-async def get_readiness(services: ServicesDep) -> Health:
-    """Readiness probe: checks the database and the store.
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """What this process needs, and how it is."""
 
-    Succeed if the database and the store respond. Otherwise returns their error.
+    database: Annotated[str, Doc("`ok`.")]
+    store: Annotated[str, Doc("`ok`, or why uploads and downloads fail; resolves and hits are served.")]
+    ok: Annotated[bool, Doc("True.")] = True
+
+
+@router.get("/readyz")
+async def get_readiness(services: ServicesDep) -> Readiness:
+    """Readiness probe: whether to send this process requests.
+
+    Answers within three seconds. 503 while the process stops, or where the database does not answer. A store that is
+    away is told and no reason: resolves and hits are served, and every process would be out at once.
     """
     if services.stopping.is_set():
         raise TemporaryError("This registry is stopping; it still serves those who ask it.")
-    await services.probe_threads.run(_check, services)
-    return Health()
-
-
-def _check(services: Services) -> None:
-    services.db.ping()
-    try:
-        services.store.ready()
-    except UsageError as problem:
-        raise TemporaryError(problem.message, hint=problem.hint) from problem
+    database, store = await asyncio.gather(*(services.probes[part].failure() for part in ("database", "store")))
+    if database is not None:
+        raise TemporaryError(database.message, hint=database.hint)
+    return Readiness("ok", "ok" if store is None else store.message)
 
 
 @router.get("/metrics", responses=text_reply("Metrics in the text format of Prometheus."))

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 import mxr.facts as facts
 from mxr.errors import MEDIA_TYPE, MxrError, TemporaryError
 from mxr.protocol.artifacts import REGISTRY_HEADER
+from mxr_registry import wait_budget
 from mxr_registry.database.identity import RegistryIdentity
 from mxr_registry.server.memory_budget import RESERVATION, MemoryBudget, Reservation
 
@@ -40,8 +41,9 @@ class RequestIds:
     While the registry is `stopping`, each reply closes its connection: proxies keep none that will be gone.
     """
 
-    def __init__(self, app: ASGIApp, stopping: threading.Event) -> None:
-        self.app, self._stopping = app, stopping
+    def __init__(self, app: ASGIApp, stopping: threading.Event, answer: float) -> None:
+        """`answer`: seconds that each request may wait for the database."""
+        self.app, self._stopping, self._answer = app, stopping, answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -49,6 +51,7 @@ class RequestIds:
             # The registry speaks nothing else, and no middleware after this one has to ask.
             return
         facts.dialect.set(facts.HTTP)
+        wait_budget.begin(self._answer)
         header = (request_id.HEADER, request_id.begin_request(scope["headers"]).encode())
 
         async def send_with_id(message: Message) -> None:

@@ -30,9 +30,6 @@ BODIES = 1
 RESOLVES = 6
 """Threads of resolves that find a program: hosts that start wait for them."""
 
-PROBES = 1
-"""Threads of readiness probes, which wait for database and store."""
-
 UPLOADS = 16
 """Threads that write uploads to the store."""
 

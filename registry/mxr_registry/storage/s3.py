@@ -324,7 +324,8 @@ def _connect(name: str, settings: S3Settings, endpoint: str | None, attempts: in
     config = Config(
         signature_version="s3v4",
         connect_timeout=min(5.0, settings.timeout),
-        read_timeout=settings.timeout,
+        # An upload cannot be repeated, and is answered when the server has written all of it.
+        read_timeout=settings.timeout * (ATTEMPTS if attempts == 1 else 1),
         retries={"total_max_attempts": attempts, "mode": "standard"},
         max_pool_connections=CONNECTIONS,
         # Other servers reject or ignore these extensions of AWS.

@@ -14,7 +14,7 @@ from mxr.configuration.reading import HiddenValueError
 from mxr.configuration.schema import SECONDS, setting
 
 STYLES = ("path", "virtual", "auto")
-TIMEOUT = 15.0
+TIMEOUT = 5.0
 
 
 def check_server_url(text: str) -> str:
@@ -84,7 +84,8 @@ class S3Settings:
     )
     timeout: float = setting(
         TIMEOUT,
-        "Time without a byte after which one of three attempts of a request ends.",
+        "Time without a byte after which one of three attempts of a request ends; that of an upload, which has one, is "
+        "three times as long.",
         unit=SECONDS,
         least=0.05,
         most=3600,

@@ -68,6 +68,7 @@ def create_app(settings: RegistrySettings) -> FastAPI:
     db = Database(settings.database_url, settings.connections, settings.serve)
     store = open_store(settings.store_url, settings.s3)
     identity, limits, stopping = RegistryIdentity(db), settings.limits, threading.Event()
+    store.owner.wanted = lambda: identity.known
     app = FastAPI(
         title="mxr registry",
         description="Artifact registry and compile queue for MIGraphX programs, matched to GPU and software versions.",

@@ -19,6 +19,7 @@ from mxr_registry.config.settings import SCHEMA, RegistrySettings
 
 if TYPE_CHECKING:
     from mxr_registry.database.session import Database
+    from mxr_registry.storage import Store
 
 log = logging.getLogger("mxr_registry")
 
@@ -67,6 +68,16 @@ def existing_database(settings: RegistrySettings) -> Database:
     if settings.embedded and not settings.database.exists():
         raise no_registry(settings)
     return database(settings)
+
+
+def own_store(settings: RegistrySettings, db: Database) -> Store:
+    """Open the store of a registry. Raises `UsageError` for one that is not its own."""
+    from mxr_registry.database.claim import claim_store
+    from mxr_registry.storage import open_store
+
+    store = open_store(settings.store_url, settings.s3)
+    claim_store(db, store)
+    return store
 
 
 def no_registry(settings: RegistrySettings) -> NotFoundError:

@@ -69,6 +69,8 @@ for command in (
     commands.move,
     commands.sweep,
     commands.fsck,
+    commands.status,
+    commands.adopt_store,
     namespace,
     token,
     config_commands(

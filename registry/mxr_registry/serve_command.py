@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mxr.artifact.matching import ANY, BUILT_ONLY
+from mxr.display.streams import write_line
+from mxr.errors import UsageError
 from mxr_registry.config.settings import RegistrySettings, check_served
 
 from .command_options import database, read_values, settings_options
@@ -112,16 +114,29 @@ def _prepare(settings: RegistrySettings) -> None:
     """Prepare database and store before the first request: migrate or check the schema, remove stale uploads."""
     from mxr_registry.access.tokens import reconcile
 
-    from .database import schema
+    from .database import claim, schema
     from .storage import open_store
 
+    wanted = settings.registry_id
+    if wanted and settings.embedded and not settings.database.exists():
+        raise UsageError(
+            f"serve.registry_id is {wanted}, but there is no registry in {settings.data}.",
+            hint="Mount the file system, or name the right data directory.",
+        )
     db, store = database(settings), open_store(settings.store_url, settings.s3)
     try:
         if db.embedded:
             schema.upgrade(db)
         else:
             schema.check_schema(db)
-        store.ready()
+        if wanted:
+            claim.require_id(db, wanted)
+        if claim.claim_store(db, store, serve=True):
+            write_line(
+                f"mxr-registry: this is a new registry, {claim.id_of(db)}; its store is {store.owner.where}", err=True
+            )
+        store.prepare()
+        settings.reserve.hold()
         reconcile(db, store)
     finally:
         db.close()

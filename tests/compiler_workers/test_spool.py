@@ -26,6 +26,8 @@ from mxr_workers.spool import KEPT_MODELS, Spool
 class FakeRegistry:
     """A registry with these blobs."""
 
+    transfers = None
+
     def __init__(self, *blobs: bytes) -> None:
         self._blobs = {sha256(each).hexdigest(): each for each in blobs}
 

@@ -23,8 +23,9 @@ from harness.rows import for_each
 from paths import ROOT
 from servers import debian
 
+from mxr.configuration.reading import read_service
 from mxr_cli.main import mxr
-from mxr_registry.config.settings import RegistrySettings
+from mxr_registry.config.settings import SCHEMA, RegistrySettings
 from mxr_registry.http_server import DRAIN
 from mxr_registry.main import program as registry
 from mxr_workers.main import program as worker
@@ -346,6 +347,22 @@ def test_workers_run_on_the_nodes_of_their_pool(tmp_path: Path) -> None:
         assert settings.kinds == ("gpu",) and settings.name == "node-7"
         # The grace period of the pod is longer than that of the worker.
         assert spec["terminationGracePeriodSeconds"] > settings.grace + 30
+
+
+def test_the_largest_number_of_each_setting_arrives(tmp_path: Path) -> None:
+    """Helm reads numbers as floats, and prints a million as 1e+06."""
+    numbers: dict[str, dict[str, float]] = {}
+    for each in SCHEMA.settings:
+        if each.kind in (int, float) and each.path not in ("serve.port",):
+            most = each.facts.most
+            numbers.setdefault(each.table, {})[each.name] = int(2**50 if most is None else most)
+    found = render({**SMALL, "settings": numbers})
+    (container,) = one(found, "Deployment", "mxr")["spec"]["template"]["spec"]["containers"]
+    environ = environment(container) | {"MXR_SERVE_DATA": "/data", "HOME": "/data"}
+    del environ["MXR_REGISTRY_CONFIG"]
+    values = read_service(SCHEMA, environ)
+    arrived = {table: {name: values.value(f"{table}.{name}") for name in names} for table, names in numbers.items()}
+    assert arrived == numbers and max(numbers["limits"].values()) >= 10**6
 
 
 def commands(found: list[Object]) -> Iterator[list[str]]:

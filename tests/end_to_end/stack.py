@@ -23,7 +23,7 @@ import urllib3
 from harness import tokens
 from harness.programs import BIN, Program, command
 from harness.programs import run as run_program
-from harness.registry import PROBLEM, STOPS_SOON, RegistryProcess
+from harness.registry import PROBLEM, USUAL, RegistryProcess
 from servers.rows import Databases
 from servers.swift import Bucket, S3Server
 
@@ -255,7 +255,7 @@ class Registry(RegistryProcess):
         self.stack = stack
         data = like.data if like else home / "data"
         self._spoil = spoil or partial(stack.spoil, data)
-        found = clean_environ(home) | STOPS_SOON | stack.behind(data) | dict(environ or {})
+        found = clean_environ(home) | USUAL | stack.behind(data) | dict(environ or {})
         super().__init__(data, found, "--verbose", port=port, through=through, log=home / "registry.log")
 
     def fsck(self, *flags: str, expect: int = 0) -> dict[str, Any]:

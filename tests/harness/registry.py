@@ -24,8 +24,8 @@ from .programs import Program, command, run
 
 STOP_SECONDS = 60.0
 
-STOPS_SOON = {"MXR_SERVE_DRAIN": "0", "MXR_SERVE_GRACEFUL": "3"}
-"""The settings of the registries of most tests."""
+USUAL = {"MXR_SERVE_DRAIN": "0", "MXR_SERVE_GRACEFUL": "3", "MXR_LIMITS_RESERVE": "0"}
+"""The settings of the registries of most tests: they stop soon, and their disk is memory."""
 
 PROBLEM = {"type", "title", "status", "detail", "code", "hint", "retry", "context"}
 """The fields of an error in JSON; a reply of a registry has `request_id` too."""
@@ -185,4 +185,4 @@ def body_type(body: Any) -> dict[str, str]:
 def registry_environ(more: Mapping[str, str] | None = None) -> dict[str, str]:
     """This environment without settings of mxr, and with those given. A registry stops soon, whatever hangs in it."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("MXR_")}
-    return own | STOPS_SOON | dict(more or {})
+    return own | USUAL | dict(more or {})

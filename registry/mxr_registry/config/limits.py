@@ -57,6 +57,13 @@ class RequestLimits:
         least=0.05,
         most=86_400,
     )
+    reserve: int = setting(
+        64 << 20,
+        "Bytes of a local disk that are kept free, for removals, sweeps and revoked tokens when all else is full; 0: "
+        "none.",
+        unit=BYTES,
+        least=0,
+    )
     blob: int = setting(5 * 2**30, "One blob; S3 takes no more in one PUT.", unit=BYTES, least=1)
     inspections: int = setting(
         4,

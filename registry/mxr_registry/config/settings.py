@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
+from uuid import UUID
 
 from mxr.artifact.matching import BUILT_ONLY
 from mxr.configuration.config_file import home_dir
@@ -16,6 +17,7 @@ from mxr.configuration.reading import HiddenValueError, ServiceValues, read_serv
 from mxr.configuration.schema import SECONDS, ServiceSchema, setting
 from mxr.display.text import redact_url
 from mxr.errors import UsageError
+from mxr_registry.storage.reserve import DiskReserve
 from mxr_registry.storage.s3_settings import S3Settings
 
 from .connections import ConnectionSettings
@@ -49,6 +51,14 @@ def check_networks(addresses: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(str(ipaddress.ip_network(address)) for address in addresses)
     except ValueError:
         raise ValueError("IP addresses or networks, such as 10.1.2.3 or 10.1.2.0/24") from None
+
+
+def check_registry_id(text: str) -> str:
+    """Return the id of a registry in its normal form. Raises `ValueError`."""
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise ValueError("the id of a registry, as `mxr-registry status` shows it") from None
 
 
 def check_store_url(url: str) -> str:
@@ -123,6 +133,14 @@ class ServeSettings:
         option="--tls-key",
     )
     verbose: bool = setting(False, "Log every request.", option="--verbose")
+    registry_id: str | None = setting(
+        None,
+        "The id of the registry (`mxr-registry status` shows it). With it, no other database is served, and an empty "
+        "data directory does not become a new registry.",
+        check=check_registry_id,
+        example='"1b4e28ba-2fa1-41d2-883f-0016d3cca427"',
+        absent="an empty data directory becomes a new registry",
+    )
     drain: float | None = setting(
         None,
         "After SIGTERM, the time for which everything is still served, while `/readyz` says 503: load balancers and "
@@ -189,6 +207,7 @@ class RegistrySettings:
     port: int | None = None
     unix: Path | None = None
     verbose: bool = False
+    registry_id: str | None = None
     drain: float | None = None
     graceful: float = 120.0
     tls_cert: Path | None = None
@@ -226,6 +245,7 @@ class RegistrySettings:
             port=served.port,
             unix=served.unix,
             verbose=served.verbose,
+            registry_id=served.registry_id,
             drain=served.drain,
             graceful=served.graceful,
             tls_cert=served.tls_cert,
@@ -254,6 +274,13 @@ class RegistrySettings:
     def embedded(self) -> bool:
         """Whether the database is the embedded one in the data directory."""
         return self.database_url == _embedded_url(self.data)
+
+    @property
+    def reserve(self) -> DiskReserve:
+        """What is kept free of the disk of the embedded database; without one, of that of a store in files."""
+        store = urlsplit(self.store_url)
+        folder = self.data if self.embedded else Path(unquote(store.path)) if store.scheme == "file" else None
+        return DiskReserve(folder and folder / "reserve", self.limits.reserve)
 
     @property
     def where(self) -> str:

@@ -25,6 +25,7 @@ from urllib.parse import quote
 from mxr.errors import DamagedError, NotFoundError, TemporaryError, UsageError
 from mxr.util import disk
 from mxr_registry.database import schema
+from mxr_registry.database.claim import id_of
 from mxr_registry.database.session import Database
 from mxr_registry.storage.local import LocalStore
 from mxr_registry.storage.store import Store
@@ -109,7 +110,8 @@ def _back_up(rows: Path, store: Store, folder: Path, report: Report) -> BackupRe
     (folder / NEW).replace(folder / ROWS)
     disk.sync_folder(folder)
     target = LocalStore(folder / STORE)
-    target.ready()
+    target.adopt(_id_of(folder / ROWS))
+    target.prepare()
     wanted = _blobs(folder / ROWS)
     done = _copy_blobs(store, target, wanted, report)
     for name in sorted(store.revoked_tokens() - target.revoked_tokens()):
@@ -166,8 +168,16 @@ class Restore:
         with contextlib.ExitStack() as stack:
             if (self.data / ROWS).exists():
                 stack.enter_context(read_only_source(_embedded(self.data / ROWS)))
-            target = self.store or LocalStore(staging / STORE)
-            target.ready()
+            target, id = self.store or LocalStore(staging / STORE), _id_of(rows)
+            found = target.owner.read()
+            if self.store is not None and found not in (None, id):
+                raise UsageError(
+                    f"The store {target.owner.where} belongs to registry {found}; the backup is that of {id}.",
+                    hint="Correct store.url. Where it is meant, restore the rows alone, then run "
+                    "`mxr-registry adopt-store`.",
+                )
+            target.adopt(id)
+            target.prepare()
             done = _copy_blobs(LocalStore(self.backup / STORE), target, _blobs(rows), self.report)
             if done.damaged and not self.force:
                 named = ", ".join(done.damaged[:NAMED])
@@ -219,6 +229,14 @@ def _copy_rows(rows: Path, final: Path) -> None:
         source.execute("VACUUM INTO ?", (str(final),))
         with final.open("rb") as written:
             os.fsync(written.fileno())
+
+
+def _id_of(rows: Path) -> str:
+    database = _embedded(rows)
+    try:
+        return id_of(database)
+    finally:
+        database.close()
 
 
 def _blobs(rows: Path) -> list[tuple[str, int]]:

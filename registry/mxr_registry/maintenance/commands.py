@@ -16,6 +16,7 @@ from mxr_registry.command_options import (
     database,
     existing_database,
     no_registry,
+    own_store,
     read_settings,
     settings_options,
 )
@@ -66,7 +67,6 @@ def sweep(
     sweep, after the grace period (default: one day), removes the bytes of removed artifacts.
     """
     from mxr_registry.database import schema
-    from mxr_registry.storage import open_store
 
     from .sweep import Sweep, SweepReport, SweptItem
 
@@ -82,8 +82,9 @@ def sweep(
         else:
             write_line(f"{item.kind} {item.name}: {item.why}{_size(item.size)}")
 
-    store = open_store(settings.store_url, settings.s3)
-    report = Sweep(db, store, settings.retention, settings.rules, settings.grace, on_item, SweepReport(dry_run)).run()
+    store = own_store(settings, db)
+    work = Sweep(db, store, settings.retention, settings.rules, settings.grace, on_item, SweepReport(dry_run))
+    report = settings.reserve.run(work.run)
     if as_json:
         write_json(report.to_json() | {"gone": removed})
     else:
@@ -111,6 +112,7 @@ def move(to_database: str, to_store: str | None, as_json: bool, **given: Any) ->
 
     The source does not change.
     """
+    from mxr_registry.database.claim import claim_store, id_of
     from mxr_registry.database.session import Database
     from mxr_registry.storage import open_store
 
@@ -121,9 +123,12 @@ def move(to_database: str, to_store: str | None, as_json: bool, **given: Any) ->
     if to_store == settings.store_url:
         raise UsageError("--to-store is the current store.", hint="Omit --to-store to keep the blobs where they are.")
     target = Database(to_database, settings.connections)
-    stores = (open_store(settings.store_url, settings.s3), open_store(to_store, settings.s3)) if to_store else None
+    stores = (own_store(settings, source), open_store(to_store, settings.s3)) if to_store else None
     if stores:
-        stores[1].ready()
+        if stores[1].owner.read() is None and stores[1].is_empty():
+            stores[1].adopt(id_of(source))
+        claim_store(source, stores[1])
+        stores[1].prepare()
     moved = Move(source, target, stores, lambda message: write_line(message, err=True)).run()
     text = (
         f"Copied {moved.rows} rows and {moved.copied} blobs ({moved.bytes} bytes). "
@@ -142,14 +147,12 @@ def backup(folder: Path, as_json: bool, **given: Any) -> None:
     Only what DIR lacks is copied, and verified. Bytes that no row needs any more are removed from DIR. Exits with
     status 65 if bytes are damaged; all others are backed up. Rows in PostgreSQL are backed up by pg_dump.
     """
-    from mxr_registry.storage import open_store
-
     from .backup import NAMED, back_up
 
     settings = _embedded_settings("backed up with pg_dump", **given)
     if not settings.database.exists():
         raise no_registry(settings)
-    store = open_store(settings.store_url, settings.s3)
+    store = own_store(settings, existing_database(settings))
     done = back_up(settings.database, store, folder, lambda message: write_line(message, err=True))
     blobs = done.blobs
     text = (
@@ -213,6 +216,58 @@ def _embedded_settings(otherwise: str, **given: Any) -> RegistrySettings:
 
 @click.command()
 @settings_options
+@json_option
+def status(as_json: bool, **given: Any) -> None:
+    """Show the id of the registry, where its rows and bytes are, and whose store that is."""
+    from mxr_registry.database import schema
+    from mxr_registry.database.claim import id_of
+    from mxr_registry.storage import open_store
+
+    settings = read_settings(**given)
+    db = existing_database(settings)
+    with db.reading() as session:
+        revision = schema.current(session)
+    owner = open_store(settings.store_url, settings.s3).owner
+    found = {"id": id_of(db), "where": settings.where, "schema": revision, "store": owner.read()}
+    if as_json:
+        write_json(found)
+        return
+    write_line(f"registry {found['id']}, {settings.where}, schema {revision}")
+    whose = "its own" if found["store"] == found["id"] else f"of registry {found['store'] or 'none: it has no id'}"
+    write_line(f"store {owner.where}: {whose}")
+
+
+@click.command("adopt-store")
+@settings_options
+@click.option(
+    "--force", is_flag=True, help="Adopt it also if it belongs to another registry, which can use it no more."
+)
+@json_option
+def adopt_store(force: bool, as_json: bool, **given: Any) -> None:
+    """Make the store the one of this registry, after a restore by other means than `restore`.
+
+    Then run `mxr-registry fsck`: it lists what the store lacks.
+    """
+    from mxr_registry.database.claim import id_of
+    from mxr_registry.storage import open_store
+
+    settings = read_settings(**given)
+    id, store = id_of(existing_database(settings)), open_store(settings.store_url, settings.s3)
+    before = store.owner.read()
+    if before not in (None, id) and not force:
+        raise UsageError(
+            f"The store {store.owner.where} belongs to registry {before}; this one is {id}.",
+            hint="Correct store.url, or add --force: the other registry can use it no more then.",
+        )
+    store.adopt(id)
+    if as_json:
+        write_json({"id": id, "before": before})
+    else:
+        write_line(f"The store {store.owner.where} belongs to registry {id}. Run `mxr-registry fsck` now.")
+
+
+@click.command()
+@settings_options
 @click.option("--repair", is_flag=True, help="Remove old leftovers, and move damaged blobs out of the way.")
 @click.option(
     "--quick",
@@ -226,7 +281,6 @@ def fsck(repair: bool, quick: bool, as_json: bool, **given: Any) -> None:
     Exits with status 65 if something is lost or damaged.
     """
     from mxr_registry.database import schema
-    from mxr_registry.storage import open_store
 
     from .fsck import Fsck
 
@@ -238,7 +292,7 @@ def fsck(repair: bool, quick: bool, as_json: bool, **given: Any) -> None:
         if not as_json:
             write_line(str(finding))
 
-    store = open_store(settings.store_url, settings.s3)
+    store = own_store(settings, db)
     report = Fsck(db, store, settings.grace, on_finding, repair, quick).run()
     if as_json:
         write_json(report.to_json())

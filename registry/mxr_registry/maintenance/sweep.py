@@ -266,16 +266,18 @@ def sweep_regularly(settings: RegistrySettings, db: Database, store: Store) -> I
     retention, ended = settings.retention, threading.Event()
     every = retention.every_hours * 3600.0
 
-    def sweep() -> None:
+    def work() -> None:
         # Random intervals, so that registries started together do not sweep together.
         while not ended.wait(every * random.uniform(0.8, 1.2)):
             try:
-                report = Sweep(db, store, retention, settings.rules, settings.grace, _ignore, SweepReport(False)).run()
+                sweep = Sweep(db, store, retention, settings.rules, settings.grace, _ignore, SweepReport(False))
+                report = settings.reserve.run(sweep.run)
+                settings.reserve.hold()
                 log.info("sweep finished: %s", report.to_json())
             except (MxrError, SQLAlchemyError, OSError) as problem:
                 log.warning("sweep ended early: %s", problem)
 
-    thread = threading.Thread(target=sweep, daemon=True)
+    thread = threading.Thread(target=work, daemon=True)
     if every:
         thread.start()
     try:

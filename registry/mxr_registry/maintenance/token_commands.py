@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -134,7 +135,7 @@ def revoke(names: tuple[str, ...], every: bool, before: str | None, as_json: boo
     if moment is not None:
         with db.reading() as session:
             ids = tokens.created_before(session, moment)
-    revoked = [tokens.revoke(db, store, id) for id in ids]
+    revoked = [settings.reserve.run(partial(tokens.revoke, db, store, id)) for id in ids]
     if as_json:
         write_json({"revoked": [codec.encode(each) for each in revoked]})
     else:

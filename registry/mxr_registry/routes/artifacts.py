@@ -96,8 +96,12 @@ def remove_artifact(
             hint="Remove it without `force`, or ask an administrator.",
         )
     by = (caller.principal, caller.owner)
-    with services.db.writing() as session:
-        return catalog.remove_artifact(session, caller.namespace, id, *by, force=force == "yes")
+
+    def remove() -> Json:
+        with services.db.writing() as session:
+            return catalog.remove_artifact(session, caller.namespace, id, *by, force=force == "yes")
+
+    return services.settings.reserve.run(remove)
 
 
 @router.head("/{id}/files/{name:path}", include_in_schema=False)

@@ -66,8 +66,12 @@ def remove_lock(name: LockName, services: ServicesDep, caller: CallerDep) -> Reg
 
     Return the removed lock. Its artifacts stay, and can be removed from now on.
     """
-    with services.db.writing() as session:
-        return locks.unregister_lock(session, caller.namespace, name, _owner(caller))
+
+    def remove() -> RegisteredLock:
+        with services.db.writing() as session:
+            return locks.unregister_lock(session, caller.namespace, name, _owner(caller))
+
+    return services.settings.reserve.run(remove)
 
 
 def _owner(caller: Caller) -> str | None:

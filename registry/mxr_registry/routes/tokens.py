@@ -64,6 +64,6 @@ def revoke_token(id: TokenId, services: ServicesDep) -> Token:
 
     It is refused from now on by this registry, and within 2 seconds by the others on the same database.
     """
-    found = tokens.revoke(services.db, services.store, id)
+    found = services.settings.reserve.run(lambda: tokens.revoke(services.db, services.store, id))
     services.authenticator.revoke(found.id, found.revoked_at or 0.0)
     return found

@@ -7,8 +7,9 @@
     │       └── .upload-abcd1234-x7f     an upload in progress; renamed once it is complete, verified and synced
     ├── damaged/
     │   └── abcd...(64).1700000000000    bytes that no longer matched their sha256, moved here
-    └── revoked-tokens/
-        └── 0123456789ab                 the id of a revoked token; an empty file
+    ├── revoked-tokens/
+    │   └── 0123456789ab                 the id of a revoked token; an empty file
+    └── registry                         the id of the registry whose store it is
 
 The process remembers verified files by device, inode, size, mtime and ctime. It reads and hashes any
 other file once before it sends a byte of it.
@@ -32,22 +33,30 @@ from mxr.util import disk
 from mxr.util.hashing import FileStamp, read_chunks, sha256_chunks
 
 from .store import (
+    OWNER,
+    OWNER_SIZE,
     STALE,
     Chunk,
     FileDigests,
     Reader,
     SequentialReader,
     StoredItem,
+    StoreOwner,
     Upload,
     VerifiedBlobs,
     damaged_blob,
     no_such_blob,
+    owner_of,
 )
 
 log = logging.getLogger("mxr_registry")
 
 TEMPORARY, REVOKED = ".upload-", "revoked-tokens"
 NAME = re.compile(r"[0-9a-f]{64}")
+
+
+FULL = 4 << 20
+"""Bytes below which a disk counts as full."""
 
 
 class LocalStore:
@@ -57,9 +66,31 @@ class LocalStore:
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
-        self._is_private = False
         self.digests = FileDigests()
+        self.owner = StoreOwner(self._read_owner, f"in {self.root}", 0.0)
         self._checked: VerifiedBlobs[FileStamp] = VerifiedBlobs()
+
+    def reach(self) -> None:
+        """See `Store.reach`. A path is always one."""
+
+    def adopt(self, id: str) -> None:
+        """See `Store.adopt`."""
+        disk.private_folder(self.root)
+        with translate_errors():
+            disk.write_whole(self.root / OWNER, f"{id}\n".encode(), mode=0o444)
+
+    def is_empty(self) -> bool:
+        """See `Store.is_empty`."""
+        return next(self._walk(), None) is None
+
+    def _read_owner(self) -> str | None:
+        try:
+            with (self.root / OWNER).open("rb") as file:
+                return owner_of(file.read(OWNER_SIZE))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as problem:
+            raise TemporaryError(f"The registry's store cannot be read: {problem.strerror}.") from problem
 
     def path(self, sha256: str) -> Path:
         """Return the path of a blob. No other code builds it."""
@@ -67,6 +98,7 @@ class LocalStore:
 
     def begin(self, sha256: str, size: int) -> Upload:
         """See `Store.begin`."""
+        self.owner.check()
         with translate_errors():
             return LocalUpload(self, sha256, size)
 
@@ -134,6 +166,10 @@ class LocalStore:
 
     def walk(self) -> Iterator[StoredItem]:
         """See `Store.walk`."""
+        self.owner.check()
+        return self._walk()
+
+    def _walk(self) -> Iterator[StoredItem]:
         for folder, _, names in os.walk(self.root / "blobs"):
             for name in names:
                 with contextlib.suppress(FileNotFoundError):
@@ -171,14 +207,23 @@ class LocalStore:
             raise TemporaryError(f"The registry's store cannot be read: {problem.strerror}.") from problem
         return set(filter(TOKEN_ID.fullmatch, names))
 
-    def ready(self) -> None:
-        """See `Store.ready`."""
+    def prepare(self) -> None:
+        """See `Store.prepare`."""
         with translate_errors():
             for name in ("blobs", REVOKED):
                 (self.root / name).mkdir(parents=True, exist_ok=True)
-        if not self._is_private:
-            disk.private_folder(self.root)
-            self._is_private = True
+        disk.private_folder(self.root)
+        self._check_writable()
+
+    def ready(self) -> None:
+        """See `Store.ready`. It makes nothing: what is not there may be a file system that is not mounted."""
+        self.owner.check()
+        self._check_writable()
+        free = os.statvfs(self.root)
+        if free.f_bavail * free.f_frsize < FULL:
+            raise DiskFullError("The disk that holds the registry's store is full.")
+
+    def _check_writable(self) -> None:
         if not os.access(self.root / "blobs", os.W_OK):
             raise TemporaryError(
                 "The registry's store is read-only.", hint=f"Make {self.root} writable for the registry."
@@ -192,6 +237,7 @@ class LocalStore:
         try:
             return os.open(self.path(sha256), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
+            self.owner.check()
             raise no_such_blob(sha256) from None
 
     def _check(self, sha256: str, descriptor: int) -> int:

@@ -4,7 +4,8 @@
     ├── blobs/ab/cd/abcd...(64)              one blob, named by its sha256; always complete and verified
     ├── damaged/abcd...(64).1700000000000    bytes that no longer matched their sha256, moved here
     ├── revoked-tokens/0123456789ab          the id of a revoked token
-    └── ready                                written once by each registry at startup, to check that it may write
+    ├── ready                                written once by each registry at startup, to check that it may write
+    └── registry                             the id of the registry whose store it is
 
 The layout is that of the local store, so that either can be copied into the other. An upload is a single PUT, which
 becomes an object only when it is complete and verified.
@@ -33,15 +34,19 @@ from mxr.util.hashing import sha256_chunks
 from .object_streams import HEAD, ObjectReader, ObjectUpload, VerifiedReader
 from .s3 import Bucket, ObjectVersion
 from .store import (
+    OWNER,
+    OWNER_SIZE,
     RECENT,
     STALE,
     FileDigests,
     Reader,
     StoredItem,
+    StoreOwner,
     Upload,
     VerifiedBlobs,
     damaged_blob,
     no_such_blob,
+    owner_of,
 )
 
 MAX_HELD = 32 << 20
@@ -77,6 +82,9 @@ log = logging.getLogger("mxr_registry")
 READ_ATTEMPTS = 2
 """How often bytes must be wrong before they are set aside: the error may be in transit instead of in the store."""
 
+OWNER_PERIOD = 5.0
+"""Seconds for which a bucket is believed to be this registry's. A blob that is missing is a reason to look again."""
+
 URL_LIFETIME = 900
 """Seconds for which a signed URL is valid. A client requests one right before it uses it."""
 
@@ -106,15 +114,39 @@ class ObjectStore:
         self.prefix = prefix
         self._signs_for_remote, self._signs_for_local = signs_for_remote, signs_for_local
         self.digests = FileDigests()
+        self.owner = StoreOwner(self._read_owner, f"in s3://{bucket.name}/{prefix}", OWNER_PERIOD)
         self._heads = RecentHeads()
         self._checked: VerifiedBlobs[CheckedVersion] = VerifiedBlobs()
+
+    def reach(self) -> None:
+        """See `Store.reach`."""
+        self.bucket.check_access(f"{self.prefix}ready")
+
+    def adopt(self, id: str) -> None:
+        """See `Store.adopt`."""
+        data = f"{id}\n".encode()
+        self.bucket.put(self.prefix + OWNER, data, sha256_chunks([data]))
+
+    def is_empty(self) -> bool:
+        """See `Store.is_empty`."""
+        return next(self._walk(), None) is None
+
+    def _read_owner(self) -> str | None:
+        found = self.bucket.get(self.prefix + OWNER)
+        if found is None:
+            return None
+        try:
+            return owner_of(found.read(OWNER_SIZE))
+        finally:
+            found.close()
 
     def key(self, sha256: str) -> str:
         """Return the key of a blob. No other code builds it."""
         return f"{self.prefix}blobs/{sha256[:2]}/{sha256[2:4]}/{sha256}"
 
     def begin(self, sha256: str, size: int) -> Upload:
-        """See `Store.begin`. It sends no request before the second chunk."""
+        """See `Store.begin`. Of the upload itself, it sends no request before the second chunk."""
+        self.owner.check()
         return ObjectUpload(self.bucket, self.key(sha256), sha256, size, partial(self.remember, sha256))
 
     def check(self, sha256: str) -> int:
@@ -183,6 +215,10 @@ class ObjectStore:
 
     def walk(self) -> Iterator[StoredItem]:
         """See `Store.walk`."""
+        self.owner.check()
+        return self._walk()
+
+    def _walk(self) -> Iterator[StoredItem]:
         for row in self.bucket.walk(f"{self.prefix}blobs/"):
             name = row.key.rpartition("/")[2]
             known = NAME.fullmatch(name) and row.key == self.key(name)
@@ -204,9 +240,14 @@ class ObjectStore:
         names = (row.key.rpartition("/")[2] for row in self.bucket.walk(f"{self.prefix}revoked-tokens/"))
         return set(filter(TOKEN_ID.fullmatch, names))
 
+    def prepare(self) -> None:
+        """See `Store.prepare`. Raises `UsageError` if the bucket or the credentials are wrong."""
+        self.ready()
+
     def ready(self) -> None:
-        """See `Store.ready`. Raises `UsageError` if the bucket or the credentials are wrong."""
-        self.bucket.check_access(f"{self.prefix}ready")
+        """See `Store.ready`, and `prepare`."""
+        self.reach()
+        self.owner.check()
 
     def remember(self, sha256: str, version: ObjectVersion, head: bytes = b"") -> None:
         """Remember that this version of the object is verified, and its first bytes."""
@@ -227,6 +268,7 @@ class ObjectStore:
     def _check(self, sha256: str) -> ObjectVersion:
         version = self.bucket.stat(self.key(sha256))
         if version is None:
+            self.owner.check(anew=True)
             raise no_such_blob(sha256)
         if self._version(sha256) == version:
             return version

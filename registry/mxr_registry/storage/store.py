@@ -13,6 +13,7 @@ from the store instead.
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 from cachetools import LRUCache
 
 from mxr.artifact.manifest import NO_CHAIN, next_chain
-from mxr.errors import DamagedBlobError, DamagedError, NoSuchBlobError
+from mxr.errors import DamagedBlobError, DamagedError, NoSuchBlobError, TemporaryError
 from mxr.util.hashing import CHUNK
 
 T = TypeVar("T")
@@ -91,6 +92,46 @@ class VerifiedBlobs(Generic[T]):
     def turn(self, sha256: str) -> threading.Lock:
         """Return the lock of those who verify this blob: one of them reads it, and the others wait."""
         return self._turns[int(sha256[:2], 16) % len(self._turns)]
+
+
+OWNER = "registry"
+"""The name of the file, or the object, that has the id of the registry whose store it is."""
+
+OWNER_SIZE = 100
+
+
+class StoreOwner:
+    """Whose store it is, by the id in it: an empty or a foreign one is not served as if it were this registry's.
+
+    `read` returns the id that is there, `wanted` that of this registry, None while nobody knows it. `where`: the store
+    in words. `period`: seconds for which a check is good.
+    """
+
+    def __init__(self, read: Callable[[], str | None], where: str, period: float) -> None:
+        self.read, self.where = read, where
+        self.wanted: Callable[[], str | None] = lambda: None
+        self._period, self._good_until = period, 0.0
+
+    def check(self, *, anew: bool = False) -> None:
+        """Raise `TemporaryError` where the store is not this registry's. `anew`: whatever was known a moment ago."""
+        wanted = self.wanted()
+        if wanted is None or (not anew and time.monotonic() < self._good_until):
+            return
+        found = self.read()
+        if found != wanted:
+            self._good_until = 0.0
+            is_whose = f"that of registry {found}" if found else "empty, or without the id of a registry"
+            raise TemporaryError(
+                f"The registry's store {self.where} is not its own any more: it is {is_whose}.",
+                hint="Mount or name the right one (see `mxr-registry status`); after a restore by other means, run "
+                "`mxr-registry adopt-store`.",
+            )
+        self._good_until = time.monotonic() + self._period
+
+
+def owner_of(data: bytes) -> str | None:
+    """Return the id in the bytes of `OWNER`, None where there is none."""
+    return data.decode("ascii", "replace").strip() or None
 
 
 RECENT = 600.0
@@ -229,6 +270,16 @@ class Store(Protocol):
 
     page: int
     digests: FileDigests
+    owner: StoreOwner
+
+    def reach(self) -> None:
+        """Check that the store can be reached as it is configured. Raises `UsageError`, `TemporaryError`."""
+
+    def adopt(self, id: str) -> None:
+        """Write the id of the registry whose store it is from now on. Raises `DiskFullError`, `TemporaryError`."""
+
+    def is_empty(self) -> bool:
+        """Whether there is no blob. Raises `TemporaryError`."""
 
     def begin(self, sha256: str, size: int) -> Upload:
         """Start the upload of a blob. `size`: its announced size in bytes. Raises `DiskFullError`."""
@@ -287,8 +338,14 @@ class Store(Protocol):
     def revoked_tokens(self) -> set[str]:
         """Return the ids of revoked tokens. Raises `TemporaryError`."""
 
+    def prepare(self) -> None:
+        """Make what the store needs, and check that it accepts writes. Raises as `ready`."""
+
     def ready(self) -> None:
-        """Check that the store accepts writes. Raises `TemporaryError`, and `UsageError` for a wrong configuration."""
+        """Check that the store is this registry's and accepts writes.
+
+        Raises `TemporaryError`, and `UsageError` for a wrong configuration.
+        """
 
 
 def damaged_blob(sha256: str) -> DamagedBlobError:

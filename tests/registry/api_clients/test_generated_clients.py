@@ -6,6 +6,7 @@ openapi-python-client, and openapi-typescript with openapi-fetch, as docs/api.md
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 from harness.scale import SOAK
 from harness.tokens import token_for
-from harness.waiting import PendingRequest
+from harness.waiting import PendingRequest, until
 from registry.api_clients.generated import python_client, typescript_client
 from registry.inspectors import StoppedInspectors, fill
 from registry.one_job import OneJob
@@ -98,14 +99,14 @@ def test_a_registry_that_checks_enough_for_a_client_says_when_to_come_again(
     assert {each.reply()[0] for each in waiting} == {201}
 
 
-def test_a_registry_without_its_store_says_when_to_come_again(start: Start, client: Client) -> None:
-    server = start()
-    store = server.data / "store"
-    store.rename(server.data / "elsewhere")
-    store.write_bytes(b"")
+def test_a_registry_that_stops_says_when_to_come_again(start: Start, client: Client) -> None:
+    server = start("--set", "serve.drain=100")
+    server.process.send_signal(signal.SIGTERM)
+    until(lambda: server.call("GET", "/readyz")[0] == 503)
     refused = client("ready", server.url)
     assert (refused["status"], refused["code"], refused["retry"]) == (503, "temporary", True)
     assert int(refused["after"]) > 0
+    server.kill9()
 
 
 def test_a_download_comes_from_s3_and_one_that_ends_in_the_middle_is_no_file(

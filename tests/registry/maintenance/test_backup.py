@@ -201,6 +201,7 @@ def test_bytes_in_a_bucket_come_down_and_go_up(source: Any, tmp_path: Path, buck
         bucket.client.put_object(Bucket=bucket.name, Key=bucket.key(name), Body=source.blob_path(name).read_bytes())
     shutil.rmtree(source.data / "store")
     folder = tmp_path / "backup"
+    run("adopt-store", "--data", source.data, environ=dict(bucket.environ))
     assert run("backup", folder, "--data", source.data, environ=dict(bucket.environ))["copied"] == 4
     assert fsck(folder)[0] == 0
     for name in bucket.names():

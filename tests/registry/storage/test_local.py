@@ -116,18 +116,18 @@ def test_a_reader_that_is_not_read_to_its_end_closes_its_file(store: LocalStore)
 @pytest.mark.parametrize("mode", [0o755, 0o770, 0o700])
 def test_a_store_is_private(tmp_path: Path, mode: int) -> None:
     tmp_path.chmod(mode)
-    LocalStore(tmp_path).ready()
+    LocalStore(tmp_path).prepare()
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700
-    LocalStore(tmp_path / "new" / "store").ready()
+    LocalStore(tmp_path / "new" / "store").prepare()
     assert stat.S_IMODE((tmp_path / "new" / "store").stat().st_mode) == 0o700
 
 
 def test_a_store_that_others_can_write_or_own_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     with pytest.raises(NotAllowedError, match="Other users can write to"):
-        LocalStore(tmp_path).ready()
+        LocalStore(tmp_path).prepare()
     tmp_path.chmod(0o755)
     if os.geteuid() == 0:
         os.chown(tmp_path, 12_345, 12_345)
         with pytest.raises(NotAllowedError, match="belongs to user 12345"):
-            LocalStore(tmp_path).ready()
+            LocalStore(tmp_path).prepare()

@@ -193,6 +193,7 @@ class TestStore:
         assert [kept.sha256 for kept in store.walk()] == [NAME]
 
     def test_ready(self, store: Store) -> None:
+        store.prepare()
         store.ready()
 
 

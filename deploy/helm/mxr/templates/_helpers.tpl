@@ -140,7 +140,11 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- range $section, $values := .Values.settings }}
 {{- range $name, $value := $values }}
-- {name: MXR_{{ upper $section }}_{{ upper $name }}, value: {{ kindIs "slice" $value | ternary (join " " $value) $value | toString | quote }}}
+{{- /* Every number of values.yaml is a float, which would be written as 1.073741824e+09. */}}
+{{- $text := toString $value }}
+{{- if kindIs "slice" $value }}{{ $text = join " " $value }}{{ end }}
+{{- if kindIs "float64" $value }}{{ $text = ternary (printf "%.0f" $value) $text (eq $value (floor $value)) }}{{ end }}
+- {name: MXR_{{ upper $section }}_{{ upper $name }}, value: {{ $text | quote }}}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -19,7 +19,8 @@
     ├── DamagedError            65  damaged           a file or a message body is corrupt
     │   └── DamagedBlobError    65  damaged_blob      stored bytes do not match their sha256
     ├── UnreachableError        69  unreachable       the registry does not answer
-    │   └── NotARegistryError   69  not_a_registry    something else answers under the URL of the registry
+    │   ├── NotARegistryError   69  not_a_registry    something else answers under the URL of the registry
+    │   └── OtherRegistryError  69  other_registry    another registry answers under this URL than before
     ├── InvalidReplyError       69  invalid_reply     the registry's reply is none of its API
     ├── TemporaryError          75  temporary         temporary failure
     │   └── DiskFullError       75  disk_full         no space left on the disk
@@ -253,6 +254,16 @@ class NotARegistryError(UnreachableError):
 
     code, status, retry = "not_a_registry", 502, False
     usual_hint = "Use the URL of an mxr registry, without a path. `mxr config` shows where this one comes from."
+
+
+class OtherRegistryError(UnreachableError):
+    """Another registry answers under this URL than before."""
+
+    code, status, retry = "other_registry", 502, False
+    usual_hint = (
+        "Its data may not be mounted: ask who runs it. Where the new one is meant, `mxr login` accepts it, or set "
+        "MXR_REGISTRY_ID to its id."
+    )
 
 
 class InvalidReplyError(MxrError):

@@ -67,6 +67,15 @@ def _check_path(path: Path) -> Path:
         raise ValueError("an absolute path, because the home folder of this user is unknown") from None
 
 
+def _check_id(text: str) -> str:
+    from uuid import UUID
+
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise ValueError("the id of a registry, as `mxr-registry status` shows it") from None
+
+
 def _check_token_text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("a text")
@@ -150,6 +159,7 @@ class Settings:
     ca_file: Path | None = setting(
         None, "Certificates (PEM) of authorities that may sign the registry's.", check=_check_path
     )
+    registry_id: str | None = setting(None, "The id of the registry; no other one is asked.", check=_check_id)
     retry: float = setting(
         15.0,
         "Time for which a request is repeated while the registry is away or busy.",

@@ -31,6 +31,7 @@ EXITS = {
     "damaged_blob": 65,
     "unreachable": 69,
     "not_a_registry": 69,
+    "other_registry": 69,
     "invalid_reply": 69,
     "temporary": 75,
     "too_many_requests": 75,

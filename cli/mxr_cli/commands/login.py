@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from dataclasses import replace
 
 import click
 
 from mxr.display.text import printable
-from mxr.errors import NotFoundError, UsageError
+from mxr.errors import MxrError, NotFoundError, UsageError
 from mxr_cli.help import command
 from mxr_cli.options import Session, common
 from mxr_cli.output import echo, format_time, note, print_json
@@ -32,6 +33,7 @@ def login(session: Session, url: str | None) -> None:
     mxr login https://registry.example.com
     mxr login https://registry.example.com < alice.token
     """
+    from mxr.cache.store import Cache
     from mxr.client.credentials import is_loopback_url
     from mxr.client.registry import Client
     from mxr.settings import (
@@ -47,7 +49,12 @@ def login(session: Session, url: str | None) -> None:
     token = check_token(_read(settings.registry), "standard input")
     if token is None:
         raise UsageError("There is no token on standard input.", hint=f"mxr login {settings.registry} < FILE")
-    found = Client(replace(settings, token=token, token_file=None, withheld="")).whoami()
+    client = Client(replace(settings, token=token, token_file=None, withheld=""))
+    found = client.whoami()
+    if client.identity:
+        # Whichever registry answered there before: this one is meant.
+        with suppress(MxrError):
+            Cache.of(settings).accept_registry(client.identity)
     write_stored(settings.config_dir, read_stored(settings.config_dir) | {settings.registry: token})
     # A token that is configured otherwise is for the default registry, whichever that is: it must not change.
     configured = {"registry", "token", "token_file"} & session.settings.sources.keys()

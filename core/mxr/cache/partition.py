@@ -40,12 +40,14 @@ if TYPE_CHECKING:
 class CachePolicy:
     """The rules of one cache.
 
-    `registry`: URL. `owners`: users, besides this one and root, whose cache folder is read. `max_age`: seconds after
-    which the registry must confirm an answer. `max_stale`: seconds for which answers serve while the registry is away.
-    `private`: a folder of this user for the memo, where the cache belongs to someone else.
+    `registry`: URL. `registry_id`: the only registry that may answer there; empty: the one that is known. `owners`:
+    users, besides this one and root, whose cache folder is read. `max_age`: seconds after which the registry must
+    confirm an answer. `max_stale`: seconds for which answers serve while the registry is away. `private`: a folder of
+    this user for the memo, where the cache belongs to someone else.
     """
 
     registry: str = ""
+    registry_id: str = ""
     namespace: str = "default"
     owners: tuple[int, ...] = ()
     max_age: float = 3600.0
@@ -57,6 +59,7 @@ class CachePolicy:
         """Return the policy in the settings of a client."""
         return cls(
             registry=settings.registry,
+            registry_id=settings.registry_id or "",
             owners=settings.cache_owners,
             max_age=settings.max_age,
             max_stale=settings.max_stale,

@@ -31,7 +31,7 @@ from mxr.artifact.manifest import File
 from mxr.artifact.matching import ANY, choose_candidate
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.records import Artifact, Model
-from mxr.errors import DamagedError, DiskFullError, InvalidReplyError, Json, MxrError
+from mxr.errors import DamagedError, DiskFullError, InvalidReplyError, Json, MxrError, OtherRegistryError
 from mxr.util import codec, disk
 from mxr.util.hashing import StatMemo, sha256_memoised
 
@@ -84,18 +84,33 @@ class Cache:
     # --- the registry ---
 
     def note_registry(self, uuid: str) -> None:
-        """Note which registry answered. From now on, its partition serves, and no other. Raises `InvalidReplyError`."""
+        """Note which registry answered. Its partition serves from now on.
+
+        Raises `OtherRegistryError` for another one than before, whose programs are in the cache, until somebody accepts
+        it: a registry whose data is not mounted would take them away from every host. Raises `InvalidReplyError`.
+        """
         if uuid == self._registry:
             return
         if not UUID.fullmatch(uuid):
             raise InvalidReplyError(
                 f"The registry at {self.policy.url} identifies itself as {uuid[:80]!r}, which is not a UUID."
             )
-        if uuid != self._noted_registry():
-            row = {"url": self.policy.url, "namespace": self.policy.namespace, "uuid": uuid}
+        noted, wanted = self._noted_registry(), self.policy.registry_id
+        known = wanted or (noted if noted and (self.root / self._home / noted / "artifacts").is_dir() else "")
+        if known not in ("", uuid):
+            raise OtherRegistryError(
+                f"What answers at {self.policy.url} is registry {uuid}, and not {known}"
+                f"{', which registry_id names' if wanted else ' as before'}."
+            )
+        if uuid != noted:
             with suppress(MxrError):
-                self.folder.write(f"{self._home}/registry.json", codec.canonical(row).encode())
+                self.accept_registry(uuid)
         self._registry = uuid
+
+    def accept_registry(self, uuid: str) -> None:
+        """Take this registry from now on, whichever answered before. Raises as `CacheFolder.write` does."""
+        row = {"url": self.policy.url, "namespace": self.policy.namespace, "uuid": uuid}
+        self.folder.write(f"{self._home}/registry.json", codec.canonical(row).encode())
 
     @property
     def partition(self) -> Partition | None:

@@ -229,7 +229,19 @@ STATED = tuple(fact.name for fact in facts.FACTS if fact.has(facts.DEFAULT) and 
 """The facts of a request that a variable states."""
 
 NAMES = (
-    *("registry", "token", "token_file", "ca_file", "cache_dir", *STATED, "host_file", "timeout", "retry", "plaintext"),
+    *(
+        "registry",
+        "registry_id",
+        "token",
+        "token_file",
+        "ca_file",
+        "cache_dir",
+        *STATED,
+        "host_file",
+        "timeout",
+        "retry",
+        "plaintext",
+    ),
     *("kserve_allow", "max_age", "max_stale", "cache_owners", "state_dir"),
 )
 

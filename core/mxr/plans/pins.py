@@ -216,12 +216,15 @@ def _find_record(entry: LockEntry, cache: Cache, connect: Connect | None) -> Pin
     try:
         if record is not None and state in CONFIRMABLE and fetch_workflow.confirm_record(record, cache, client):
             return PinnedArtifact(record.artifact)
-        artifact, etag = client.confirm(entry.id, "")
+        try:
+            artifact, etag = client.confirm(entry.id, "")
+        except NotFoundError as gone:
+            if client.identity:
+                cache.note_registry(client.identity)
+            raise _gone_error(entry) from gone
         cache.note_registry(client.identity)
         assert artifact is not None
         return PinnedArtifact(artifact, etag)
-    except NotFoundError as gone:
-        raise _gone_error(entry) from gone
     except (UnreachableError, TemporaryError) as problem:
         if record is not None and state is CacheState.UNCONFIRMED:
             return PinnedArtifact(record.artifact, warnings=fetch_workflow.stale_warnings(record, problem))

@@ -85,11 +85,14 @@ def _list_candidates(
         return listed, records, None
     try:
         client = connect()
-        found = client.candidates(partial, hurry=cache.completion(partial) is not None)
+        try:
+            found = client.candidates(partial, hurry=cache.completion(partial) is not None)
+        except NoSuchArtifactError as miss:
+            if client.identity:
+                cache.note_registry(client.identity)
+            cache.store_completion(partial, None)
+            raise _with_compile_command(miss, built) from None
         cache.note_registry(client.identity)
-    except NoSuchArtifactError as miss:
-        cache.store_completion(partial, None)
-        raise _with_compile_command(miss, built) from None
     except (UnreachableError, TemporaryError) as problem:
         return *_completed_before(partial, cache, problem), problem
     if not found.candidates or any(not partial.admits(candidate.key) for candidate in found.candidates):

@@ -174,9 +174,19 @@ def lookup(request: Request, cache: Cache, connect: Connect | None, *, refresh: 
         if cached is not None and state in CONFIRMABLE and confirm_record(cached.record, cache, client):
             return LookupResult(cached.answer)
         spare = not refresh and (cached is not None or cache.best_match(request) is not None)
-        found, etag = resolve_with_etag(request, client, hurry=spare)
-        cache.note_registry(client.identity)
+        found, etag = _resolve_noted(request, cache, client, hurry=spare)
         return LookupResult(found, client, etag)
+    except (UnreachableError, TemporaryError) as problem:
+        known = None if refresh else _servable_away(request, cached, cache)
+        if known is not None:
+            return LookupResult(known.answer, warnings=stale_warnings(known.record, problem))
+        raise _unreachable_error(request, cached, cache, problem) from problem
+
+
+def _resolve_noted(request: Request, cache: Cache, client: Client, *, hurry: bool) -> tuple[Answer, str]:
+    """Return what the registry answers, as `resolve_with_etag`, and note who answered and what it does not have."""
+    try:
+        found = resolve_with_etag(request, client, hurry=hurry)
     except NoSuchArtifactError as miss:
         if client.identity:
             cache.note_registry(client.identity)
@@ -184,11 +194,8 @@ def lookup(request: Request, cache: Cache, connect: Connect | None, *, refresh: 
         from mxr.client.hints import with_commands
 
         raise with_commands(miss, request) from None
-    except (UnreachableError, TemporaryError) as problem:
-        known = None if refresh else _servable_away(request, cached, cache)
-        if known is not None:
-            return LookupResult(known.answer, warnings=stale_warnings(known.record, problem))
-        raise _unreachable_error(request, cached, cache, problem) from problem
+    cache.note_registry(client.identity)
+    return found
 
 
 def confirm_record(record: CachedArtifact, cache: Cache, client: Client) -> bool:

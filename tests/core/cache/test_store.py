@@ -22,7 +22,7 @@ from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.matching import Match
 from mxr.cache.contents import entries, verify_programs
 from mxr.cache.store import Answer, Cache, CachedAnswer, CachedArtifact, CachePolicy, CacheState
-from mxr.errors import UsageError
+from mxr.errors import OtherRegistryError, UsageError
 from mxr.protocol.artifacts import Artifact, Model, ModelInput
 from mxr.util import codec, disk
 from mxr.util.codec import Timestamp
@@ -370,3 +370,27 @@ def test_two_at_once(tmp_path: Path) -> None:
         thread.join()
     assert problems == [] and len(inside) == 50
     assert [path for path in tmp_path.rglob("*") if disk.PARTIAL in path.name] == []
+
+
+def test_another_registry_at_the_url_is_not_taken_by_itself(tmp_path: Path) -> None:
+    """Its data may not be mounted: every host would lose its programs."""
+    other = "22222222-2222-4222-8222-222222222222"
+    empty = opened(tmp_path)
+    empty.note_registry(ONE)
+    Cache(tmp_path).note_registry(other)
+    Cache(tmp_path).note_registry(ONE)
+    known = opened(tmp_path)
+    put(known, b"program")
+    known.store_answer(REQUEST, Answer(artifact(), Match()))
+    for _ in range(2):
+        cache = Cache(tmp_path)
+        with pytest.raises(OtherRegistryError, match=f"is registry {other}, and not {ONE} as before"):
+            cache.note_registry(other)
+        assert cache.lookup(REQUEST) is not None, "it goes on serving what was verified"
+    Cache(tmp_path, CachePolicy(registry_id=other)).note_registry(other)
+    assert Cache(tmp_path).lookup(REQUEST) is None
+    with pytest.raises(OtherRegistryError, match="which registry_id names"):
+        Cache(tmp_path, CachePolicy(registry_id=ONE)).note_registry(other)
+    cache = Cache(tmp_path)
+    cache.accept_registry(ONE)
+    assert Cache(tmp_path).lookup(REQUEST) is not None

@@ -34,6 +34,7 @@ migraphx = "2.14"
 batch = [8, 1]
 token_file = "/file/token"
 ca_file = "/file/ca.pem"
+registry_id = "11111111-1111-4111-8111-111111111111"
 retry = "1m"
 """
 FROM_FILE = Settings(
@@ -54,6 +55,7 @@ FROM_FILE = Settings(
     (1, 8),
     Path("/file/token"),
     Path("/file/ca.pem"),
+    "11111111-1111-4111-8111-111111111111",
     60.0,
 )
 ENVIRON = {
@@ -65,6 +67,7 @@ ENVIRON = {
     "MXR_HOST": "/env/host.json",
     "MXR_TIMEOUT": "22",
     "MXR_RETRY": "7",
+    "MXR_REGISTRY_ID": "22222222-2222-4222-8222-222222222222",
     "MXR_PLAINTEXT": "1",
     "MXR_KSERVE_ALLOW": "ask, wait",
     "MXR_MAX_AGE": "30m",
@@ -93,6 +96,7 @@ FROM_ENVIRON = Settings(
     (2, 4),
     Path("/env/token"),
     Path("/env/ca.pem"),
+    "22222222-2222-4222-8222-222222222222",
     7.0,
 )
 GIVEN = {
@@ -104,6 +108,7 @@ GIVEN = {
     "host_file": "/flag/host.json",
     "timeout": 33,
     "retry": 0,
+    "registry_id": "33333333-3333-4333-8333-333333333333",
     "plaintext": False,
     "kserve_allow": "path",
     "max_age": "1h",
@@ -132,6 +137,7 @@ FROM_FLAGS = Settings(
     (16,),
     Path("/flag/token"),
     Path("/flag/ca.pem"),
+    "33333333-3333-4333-8333-333333333333",
     0.0,
 )
 

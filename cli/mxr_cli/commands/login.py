@@ -11,6 +11,7 @@ import click
 
 from mxr.display.text import printable
 from mxr.errors import MxrError, NotFoundError, UsageError
+from mxr.version import __version__
 from mxr_cli.help import command
 from mxr_cli.options import Session, common
 from mxr_cli.output import echo, format_time, note, print_json
@@ -124,8 +125,10 @@ def whoami(session: Session) -> None:
     client = session.client()
     found = client.whoami()
     if session.as_json:
-        print_json(message_document(found))
+        print_json(message_document(found) | {"client_version": __version__, "registry_version": client.version})
         return
     expires = f", expires {format_time(found.expires_at)}" if found.expires_at is not None else ""
     way = f", by the socket {client.socket_path}" if client.socket_path else ""
     echo(f"{found.name} ({', '.join(found.scopes)}){expires} at {session.settings.registry}{way}")
+    if client.version != __version__:
+        note(f"mxr: the registry runs mxr {client.version or 'of another version'}; this is {__version__}.")

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from mxr.errors import UsageError
+from mxr.version import __version__
 
 if TYPE_CHECKING:
     import socket
@@ -59,7 +60,7 @@ def shut_down_after(seconds: float, shut_down: Callable[[], object]) -> Iterator
 def _nothing() -> None: ...
 
 
-PLAIN = {"User-Agent": "mxr/1", "Accept-Encoding": "identity"}
+PLAIN = {"User-Agent": f"mxr/{__version__}", "Accept-Encoding": "identity"}
 """Headers without secrets, sent to any host."""
 
 CONNECT = 5.0

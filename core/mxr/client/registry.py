@@ -31,6 +31,7 @@ from mxr.protocol import artifacts as artifact_protocol
 from mxr.settings import Settings
 from mxr.util import codec
 from mxr.util.hashing import CHUNK
+from mxr.version import __version__, order_of
 
 from .connection_errors import EXEMPT, connection_error, proxy_error, try_https
 from .credentials import Credentials, RegistrySocket, is_loopback_url
@@ -103,6 +104,8 @@ class Client:
         self.transfers = transfer_policy(seconds)
         self.identity = ""
         """The UUID of the registry that sent the last reply; empty before, and where the reply did not say."""
+        self.version = ""
+        """The version of mxr there, as the last reply told; empty where it did not."""
         self.socket_path: Path | None = None
         """The Unix socket by which the last reply came; None for TCP."""
 
@@ -414,8 +417,17 @@ class Client:
             return codec.decode(kind, codec.parse(data, "The reply"), lenient=True)
         except MxrError as problem:
             raise InvalidReplyError(
-                f"The reply of the registry at {self.url} is invalid: {problem.message}"
+                f"The reply of the registry at {self.url} is invalid: {problem.message}", hint=self._skew() or None
             ) from problem
+
+    def _skew(self) -> str:
+        """Return which side is older, and what to do, as a sentence; empty where they are equal, or nobody knows."""
+        own, theirs = order_of(__version__), order_of(self.version)
+        if not theirs or own == theirs:
+            return ""
+        if theirs < own:
+            return f"This registry is older ({self.version}) than this client ({__version__}): update the registry."
+        return f"This client is older ({__version__}) than the registry ({self.version}): update the client."
 
     def _read(self, reply: urllib3.BaseHTTPResponse, most: int = MAX_REPLY) -> bytes:
         parts, size = [], 0
@@ -478,6 +490,7 @@ class Client:
         except (urllib3.exceptions.HTTPError, OSError) as problem:
             raise connection_error(self.url, problem, self._proxy) from problem
         self.identity = reply.headers.get(artifact_protocol.REGISTRY_HEADER, "")
+        self.version = reply.headers.get(artifact_protocol.VERSION_HEADER, "")[:40]
         self.socket_path = by_socket = getattr(reply.connection, "socket_path", None)
         if reply.status >= 400:
             with returned_connection(reply):
@@ -508,6 +521,8 @@ class Client:
         from .hints import command_hint
 
         error.hint = command_hint(error) or error.hint
+        if isinstance(error, UsageError) and (skew := self._skew()):
+            error.hint = f"{skew} Else: {error.hint}"
         if isinstance(error, UnauthenticatedError):
             self._credentials.explain(error)
         return error

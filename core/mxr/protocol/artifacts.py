@@ -38,6 +38,10 @@ MAX_FOLLOWED = 100
 
 REGISTRY_HEADER = "MXR-Registry"
 """The header of every reply: the UUID of the registry's database."""
+
+VERSION_HEADER = "MXR-Version"
+"""The header of every reply: the version of mxr at the registry. That of a client is in its `User-Agent`."""
+
 __all__ = [
     "Artifact",
     "ArtifactUsage",

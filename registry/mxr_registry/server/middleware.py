@@ -1,6 +1,6 @@
 """Small ASGI middleware around the application, and the reply that refuses a request before it reaches it.
 
-RequestIds     adds `X-Request-ID` to every reply, and makes it the id of the request
+RequestIds     adds `X-Request-ID` to every reply, and makes it the id of the request; and the version of mxr
 IdentifiedApp  adds `MXR-Registry`, the UUID of the database: clients keep what they cache apart by it
 SubPath        serves the registry below a path of a proxy, whether the proxy removes that path or passes it on
 BodyMemory     bounds the memory of the request bodies that one process holds at the same time
@@ -15,7 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import mxr.facts as facts
 from mxr.errors import MEDIA_TYPE, MxrError, TemporaryError
-from mxr.protocol.artifacts import REGISTRY_HEADER
+from mxr.protocol.artifacts import REGISTRY_HEADER, VERSION_HEADER
+from mxr.version import __version__
 from mxr_registry import wait_budget
 from mxr_registry.database.identity import RegistryIdentity
 from mxr_registry.server.memory_budget import RESERVATION, MemoryBudget, Reservation
@@ -33,6 +34,7 @@ async def send_error(send: Send, error: MxrError, status: int, *headers: tuple[b
 
 
 CLOSE = (b"connection", b"close")
+VERSION = (VERSION_HEADER.lower().encode(), __version__.encode())
 
 
 class RequestIds:
@@ -56,8 +58,8 @@ class RequestIds:
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                close = [CLOSE] if self._stopping.is_set() else []
-                message["headers"] = [*message.get("headers", ()), header, *close]
+                close: list[tuple[bytes, bytes]] = [CLOSE] if self._stopping.is_set() else []
+                message["headers"] = [*message.get("headers", ()), header, VERSION, *close]
             await send(message)
 
         await self.app(scope, receive, send_with_id)

@@ -127,6 +127,13 @@ def test_who_stops_a_registry_gives_it_its_time() -> None:
         assert servers or path.name == "mxr-proxy.conf"
 
 
+def test_every_service_of_compose_has_bounds() -> None:
+    for name, each in services().items():
+        assert each["logging"]["options"]["max-size"], name
+        # The compile of a worker takes what the models need; `worker.memory` bounds it.
+        assert name == "worker" or each["mem_limit"], name
+
+
 def test_nginx_of_compose_is_that_of_deploy_nginx() -> None:
     own = (COMPOSE.parent / "nginx.conf").read_text()
     other = (DEPLOY / "nginx" / "mxr.conf").read_text()

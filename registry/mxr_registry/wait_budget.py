@@ -1,7 +1,8 @@
-"""How long one request may wait for the database: a budget that all its statements share.
+"""How long one request may wait for an answer of the database: a budget that all its statements share.
 
 A server that hangs (a stopped process, a lost state of a firewall) takes connections and answers nothing, and no
-timeout of its own ends that. What runs outside of a request, such as a sweep or a migration, has no budget.
+timeout of its own ends that. An answer fills the budget up again: a slow server is none that hangs, and a stream of
+events lasts for hours. What runs outside of a request, such as a sweep or a migration, has no budget.
 """
 
 from __future__ import annotations
@@ -16,24 +17,29 @@ LEAST = 0.05
 
 
 class WaitBudget:
-    """Seconds that are left. Threads of one request wait one after the other."""
+    """Seconds that a request may wait, and those that are left. Its threads wait one after the other."""
 
     def __init__(self, seconds: float) -> None:
-        self.left = seconds
+        self.seconds = self.left = seconds
         self._waits = False
 
     @contextmanager
-    def spend(self) -> Iterator[None]:
-        """Take the time of the block off, once where one is inside of another."""
+    def spend(self) -> Iterator[float]:
+        """Yield the seconds that the block may wait. They are gone where it fails, once where one is in another."""
+        seconds = max(LEAST, self.left)
         if self._waits:
-            yield
+            yield seconds
             return
         self._waits, begun = True, time.monotonic()
         try:
-            yield
+            yield seconds
+        except BaseException:
+            self.left -= time.monotonic() - begun
+            raise
+        else:
+            self.left = self.seconds
         finally:
             self._waits = False
-            self.left -= time.monotonic() - begun
 
 
 _current: ContextVar[WaitBudget | None] = ContextVar("_current", default=None)
@@ -52,11 +58,10 @@ def left() -> float | None:
 
 @contextmanager
 def waiting() -> Iterator[float | None]:
-    """Yield the seconds that the block may wait, and take off what it takes; None outside of a request."""
+    """Yield the seconds that the block may wait; None outside of a request."""
     budget = _current.get()
     if budget is None:
         yield None
         return
-    seconds = max(LEAST, budget.left)
-    with budget.spend():
+    with budget.spend() as seconds:
         yield seconds

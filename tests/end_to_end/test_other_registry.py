@@ -38,7 +38,8 @@ def test_a_host_keeps_its_programs_until_the_new_one_is_accepted(
     refused = host(*other, "--on-miss", "wait", "--json", expect=69).error
     assert refused["code"] == "other_registry" and "MXR_REGISTRY_ID" in refused["hint"]
     host(*fetch, "--refresh", expect=69)
-    host(*other, env={"MXR_REGISTRY_ID": before}, expect=69)
+    for words in (other, ("ls",), publish, ("whoami",)):
+        assert f"but registry_id is {before}" in host(*words, env={"MXR_REGISTRY_ID": before}, expect=69).err
     # A host that had nothing takes it, unless it knows better.
     new = Host(tmp_path / "new", second.url)
     assert new(*fetch, env={"MXR_REGISTRY_ID": before}, expect=69)

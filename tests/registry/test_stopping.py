@@ -95,7 +95,7 @@ def test_while_it_drains_it_serves_and_is_not_ready(stopped: Any) -> None:
 
 def test_its_socket_closes_when_it_has_drained(stopped: Any) -> None:
     server = stopped("0.5", LONG)
-    told_to_stop(server)
+    server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(60) == 0
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", server.port))
@@ -105,7 +105,7 @@ def test_a_long_poll_ends_when_the_listener_closes(stopped: Any) -> None:
     server = stopped("0.5", LONG)
     waiting = PendingRequest(server.url, "GET", "/v1/jobs/watch?wait=60")
     requests_read(waiting)
-    told_to_stop(server)
+    server.process.send_signal(signal.SIGTERM)
     assert waiting.reply(30)[0] < 500
     assert server.process.wait(60) == 0
 

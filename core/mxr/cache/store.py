@@ -96,11 +96,11 @@ class Cache:
                 f"The registry at {self.policy.url} identifies itself as {uuid[:80]!r}, which is not a UUID."
             )
         noted, wanted = self._noted_registry(), self.policy.registry_id
+        # With `registry_id`, the client itself takes no other one.
         known = wanted or (noted if noted and (self.root / self._home / noted / "artifacts").is_dir() else "")
         if known not in ("", uuid):
             raise OtherRegistryError(
-                f"What answers at {self.policy.url} is registry {uuid}, and not {known}"
-                f"{', which registry_id names' if wanted else ' as before'}."
+                f"What answers at {self.policy.url} is registry {uuid}, and not {known} as before."
             )
         if uuid != noted:
             with suppress(MxrError):

@@ -21,6 +21,7 @@ from mxr.errors import (
     Json,
     MxrError,
     NotARegistryError,
+    OtherRegistryError,
     UnauthenticatedError,
     UnreachableError,
     UsageError,
@@ -492,6 +493,12 @@ class Client:
         self.identity = reply.headers.get(artifact_protocol.REGISTRY_HEADER, "")
         self.version = reply.headers.get(artifact_protocol.VERSION_HEADER, "")[:40]
         self.socket_path = by_socket = getattr(reply.connection, "socket_path", None)
+        wanted = self._settings.registry_id
+        if wanted and self.identity not in ("", wanted):
+            with returned_connection(reply):
+                raise OtherRegistryError(
+                    f"What answers at {self.url} is registry {self.identity}, but registry_id is {wanted}."
+                )
         if reply.status >= 400:
             with returned_connection(reply):
                 raise self._error(reply)

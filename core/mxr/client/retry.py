@@ -39,6 +39,7 @@ from mxr.errors import (
     DiskFullError,
     MxrError,
     NotARegistryError,
+    OtherRegistryError,
     TemporaryError,
     UnreachableError,
 )
@@ -81,6 +82,7 @@ class RetryPolicy:
 
 
 PASSING = (UnreachableError, TemporaryError)
+FOREIGN = (OtherRegistryError,)
 HURRY = 1.5
 """Seconds for which a request is repeated at most where the cache can answer, or where no registry was configured."""
 
@@ -92,7 +94,7 @@ DAMAGED = RetryPolicy(attempts=4, base=0.5, longest=5.0, retries=(DamagedBlobErr
 
 def request_policy(seconds: float) -> RetryPolicy:
     """Return the policy of one request: it survives so many seconds of a registry that restarts or is busy."""
-    fatal = (DiskFullError, NotARegistryError)
+    fatal = (DiskFullError, NotARegistryError, OtherRegistryError)
     return RetryPolicy(attempts=None, base=0.2, longest=5.0, deadline=seconds, retries=PASSING, fatal=fatal)
 
 
@@ -110,7 +112,9 @@ def until(seconds: float | None, *, longest: float = 10.0, also: Errors = ()) ->
 
     `longest`: seconds of the longest pause. `also`: further errors after which the operation is repeated.
     """
-    return RetryPolicy(attempts=None, base=0.5, longest=longest, deadline=seconds, retries=(*PASSING, *also))
+    return RetryPolicy(
+        attempts=None, base=0.5, longest=longest, deadline=seconds, retries=(*PASSING, *also), fatal=FOREIGN
+    )
 
 
 class Attempts:

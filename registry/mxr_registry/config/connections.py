@@ -29,7 +29,7 @@ class ConnectionSettings:
     kept: int = setting(8, "How many of them stay open while idle.", least=0, most=1000)
     wait: float = _pause(10.0, "Pause for a free connection; then 503.")
     connect: float = _pause(5.0, "Time for the server to answer a new connection.")
-    answer: float = _pause(10.0, "Time that one request waits for the server, for all its statements; then 503.")
+    answer: float = _pause(10.0, "Time that one request waits without an answer of the server; then 503.")
     statement: float = _pause(30.0, "Time for one statement.")
     lock: float = _pause(10.0, "Pause for a row that another transaction has locked.")
     idle: float = _pause(60.0, "Pause of a transaction between statements after which the server ends it.")

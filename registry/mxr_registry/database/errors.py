@@ -21,7 +21,10 @@ SERVER_HINT = "Check the database server. The registry reconnects by itself once
 REACH_HINT = (
     "Check MXR_DATABASE_URL and the database server. The registry reconnects by itself once the server answers."
 )
-SLOW_HINT = "Try again. If this repeats, check what blocks or slows the database, or raise `statement` in [database]."
+SLOW_HINT = (
+    "Try again. If this repeats, check what blocks or slows the database, or raise `statement` and `answer` in "
+    "[database]."
+)
 OWNER_HINT = "Make its user the owner of the database: ALTER DATABASE ... OWNER TO ..."
 MIGRATE_HINT = "Run `mxr-registry migrate` with the same MXR_DATABASE_URL."
 READ_ONLY_HINT = (
@@ -60,6 +63,7 @@ CONNECTION_ERRORS: tuple[tuple[str, str], ...] = (
     ("too many connections", "53300"),
     ("remaining connection slots", "53300"),
     ("the database system is", "57P"),
+    ("had no answer within", "57014"),
     ("did not answer within", "hung"),
     ("connection timeout expired", "hung"),
 )
@@ -100,6 +104,12 @@ def is_crowded(problem: SQLAlchemyError) -> bool:
     """Whether the server refused a connection because it has too many."""
     message = _message(problem)
     return any(part in message for part, state in CONNECTION_ERRORS if state == "53300")
+
+
+def is_hung(problem: SQLAlchemyError) -> bool:
+    """Whether the server took the connection and did not answer."""
+    message = _message(problem)
+    return any(part in message for part, state in CONNECTION_ERRORS if state == "hung")
 
 
 def _message(problem: SQLAlchemyError) -> str:

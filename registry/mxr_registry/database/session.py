@@ -29,7 +29,7 @@ from mxr_registry import wait_budget
 from mxr_registry.config.connections import ConnectionSettings
 
 from .engine import BUSY, apply_pragmas, engine_of
-from .errors import SERVER_HINT, is_crowded, translate_errors
+from .errors import SERVER_HINT, is_crowded, is_hung, translate_errors
 
 if TYPE_CHECKING:
     # The Unpack of `typing` is new in Python 3.11.
@@ -149,7 +149,7 @@ class Database:
             with self._take(engine) as session:
                 yield session
         except DBAPIError as problem:
-            if "did not answer within" in str(problem.orig) or "connection timeout expired" in str(problem.orig):
+            if is_hung(problem):
                 self._hung_until = time.monotonic() + HUNG_PAUSE
             raise
 

@@ -389,7 +389,7 @@ def test_another_registry_at_the_url_is_not_taken_by_itself(tmp_path: Path) -> N
         assert cache.lookup(REQUEST) is not None, "it goes on serving what was verified"
     Cache(tmp_path, CachePolicy(registry_id=other)).note_registry(other)
     assert Cache(tmp_path).lookup(REQUEST) is None
-    with pytest.raises(OtherRegistryError, match="which registry_id names"):
+    with pytest.raises(OtherRegistryError):
         Cache(tmp_path, CachePolicy(registry_id=ONE)).note_registry(other)
     cache = Cache(tmp_path)
     cache.accept_registry(ONE)

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from harness.waiting import until
 from registry.registry_client import ONNX_MODEL, Start, ref_key
@@ -86,6 +87,23 @@ def test_every_request_ends_within_its_time(start: Start, server_of_ours: Postgr
         assert server.call("GET", "/healthz") == (200, {"ok": True})
     until(lambda: server.call("GET", "/readyz")[0] == 200)
     assert {each()[0] for each in asks} <= {200, 404}
+
+
+def test_one_slow_statement_is_no_hang(start: Start, server_of_ours: PostgreSQL, rows: Rows) -> None:
+    """A lock that one request waits for keeps nobody else out."""
+    server = start("--set", "database.answer=1", rows=rows)
+    assert {server.call("GET", path)[0] for path in ("/v1/artifacts", "/v1/tokens")} == {200}
+    with contextlib.closing(psycopg.connect(rows.url)) as other, ThreadPoolExecutor(1) as pool:
+        other.execute("LOCK TABLE artifacts")
+        blocked = pool.submit(timed, lambda: server.call("GET", "/v1/artifacts"))
+        others = []
+        while not blocked.done():
+            others.append(server.call("GET", "/v1/tokens")[0])
+        status, said, seconds = blocked.result()
+        assert (status, said["code"]) == (503, "temporary") and "took too long" in said["detail"] and seconds > 0.9
+        others += [server.call("GET", "/v1/tokens")[0] for _ in range(10)]
+        assert set(others) == {200} and len(others) > 12
+    assert server.call("GET", "/v1/artifacts")[0] == 200
 
 
 def test_a_burst_beyond_the_connections_waits_its_turn(start: Start, server_of_ours: PostgreSQL, rows: Rows) -> None:

@@ -252,7 +252,7 @@ def test_a_full_database_takes_nothing_more_and_recovers(own: tuple[PostgreSQL, 
 def test_too_many_connections_are_said_and_pass(
     scram: PostgreSQL, rows_with_password: Rows, start: Start, parts: Parts
 ) -> None:
-    server = start("--set", "database.answer=0.5", rows=rows_with_password)
+    server = start("--set", "database.answer=5", rows=rows_with_password)
     assert server.call("GET", "/v1/artifacts")[0] == 200
     held = [psycopg.connect(rows_with_password.url) for _ in range(9)]
     with ThreadPoolExecutor(8) as pool:

@@ -22,7 +22,7 @@ from mxr.configuration.config_file import (
     user_socket_dirs,
 )
 from mxr.configuration.proxies import Proxies
-from mxr.configuration.schema import SECONDS, VARIABLES, Setting, setting, settings_of
+from mxr.configuration.schema import SECONDS, VARIABLES, Setting, check_registry_id, setting, settings_of
 from mxr.errors import UsageError
 from mxr.util import codec, disk
 from mxr.util.frozen import dataclass
@@ -65,15 +65,6 @@ def _check_path(path: Path) -> Path:
         return path.expanduser()
     except RuntimeError:
         raise ValueError("an absolute path, because the home folder of this user is unknown") from None
-
-
-def _check_id(text: str) -> str:
-    from uuid import UUID
-
-    try:
-        return str(UUID(text))
-    except ValueError:
-        raise ValueError("the id of a registry, as `mxr-registry status` shows it") from None
 
 
 def _check_token_text(value: object) -> str:
@@ -159,7 +150,7 @@ class Settings:
     ca_file: Path | None = setting(
         None, "Certificates (PEM) of authorities that may sign the registry's.", check=_check_path
     )
-    registry_id: str | None = setting(None, "The id of the registry; no other one is asked.", check=_check_id)
+    registry_id: str | None = setting(None, "The id of the registry; no other one is asked.", check=check_registry_id)
     retry: float = setting(
         15.0,
         "Time for which a request is repeated while the registry is away or busy.",

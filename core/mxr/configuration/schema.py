@@ -58,6 +58,16 @@ class Facts:
     raw: bool = False
 
 
+def check_registry_id(text: str) -> str:
+    """Return the id of a registry in its normal form. Raises `ValueError` with what is expected."""
+    from uuid import UUID
+
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise ValueError("the id of a registry, as `mxr-registry status` shows it") from None
+
+
 def setting(default: Any, about: str, **facts: Any) -> Any:
     """Return the field of a dataclass that is a setting."""
     known = Facts(about, **facts)
@@ -229,19 +239,8 @@ STATED = tuple(fact.name for fact in facts.FACTS if fact.has(facts.DEFAULT) and 
 """The facts of a request that a variable states."""
 
 NAMES = (
-    *(
-        "registry",
-        "registry_id",
-        "token",
-        "token_file",
-        "ca_file",
-        "cache_dir",
-        *STATED,
-        "host_file",
-        "timeout",
-        "retry",
-        "plaintext",
-    ),
+    *("registry", "registry_id", "token", "token_file", "ca_file", "cache_dir", *STATED),
+    *("host_file", "timeout", "retry", "plaintext"),
     *("kserve_allow", "max_age", "max_stale", "cache_owners", "state_dir"),
 )
 

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
-from uuid import UUID
 
 from mxr.artifact.matching import BUILT_ONLY
 from mxr.configuration.config_file import home_dir
 from mxr.configuration.reading import HiddenValueError, ServiceValues, read_service
-from mxr.configuration.schema import SECONDS, ServiceSchema, setting
+from mxr.configuration.schema import SECONDS, ServiceSchema, check_registry_id, setting
 from mxr.display.text import redact_url
 from mxr.errors import UsageError
 from mxr_registry.storage.reserve import DiskReserve
@@ -51,14 +50,6 @@ def check_networks(addresses: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(str(ipaddress.ip_network(address)) for address in addresses)
     except ValueError:
         raise ValueError("IP addresses or networks, such as 10.1.2.3 or 10.1.2.0/24") from None
-
-
-def check_registry_id(text: str) -> str:
-    """Return the id of a registry in its normal form. Raises `ValueError`."""
-    try:
-        return str(UUID(text))
-    except ValueError:
-        raise ValueError("the id of a registry, as `mxr-registry status` shows it") from None
 
 
 def check_store_url(url: str) -> str:

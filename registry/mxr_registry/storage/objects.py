@@ -242,11 +242,12 @@ class ObjectStore:
 
     def prepare(self) -> None:
         """See `Store.prepare`. Raises `UsageError` if the bucket or the credentials are wrong."""
-        self.ready()
+        self.reach()
+        self.owner.check()
 
     def ready(self) -> None:
         """See `Store.ready`, and `prepare`."""
-        self.reach()
+        self.bucket.check_access(f"{self.prefix}ready", once=True)
         self.owner.check()
 
     def remember(self, sha256: str, version: ObjectVersion, head: bytes = b"") -> None:

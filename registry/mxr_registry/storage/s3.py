@@ -155,15 +155,16 @@ class Bucket:
         self._write_checked = threading.Event()
         self._paused_until = 0.0
 
-    def check_access(self, key: str) -> None:
+    def check_access(self, key: str, *, once: bool = False) -> None:
         """Check that the bucket can be listed, and once per process that `key` can be written.
 
-        Also raises `UsageError`.
+        `once`: without a second attempt, which a probe has no time for. Also raises `UsageError`.
         """
+        client = self._streamer if once else self._client
         with self.translate_errors(starting=True):
-            self._client.list_objects_v2(Bucket=self.name, Prefix=key, MaxKeys=1)
+            client.list_objects_v2(Bucket=self.name, Prefix=key, MaxKeys=1)
             if not self._write_checked.is_set():
-                self._client.put_object(Bucket=self.name, Key=key, Body=b"mxr\n")
+                client.put_object(Bucket=self.name, Key=key, Body=b"mxr\n")
                 self._write_checked.set()
 
     def stat(self, key: str) -> ObjectVersion | None:

@@ -210,11 +210,11 @@ class TestDamage:
     def test_it_is_found_reported_and_repaired(self, start_s3: Start, publish: Publish, bucket: Bucket) -> None:
         found = publish(start_s3())
         found.registry.spoil(found.sha256)
-        error = found.fetch("one", expect=65).error
-        assert error["code"] == "damaged_blob" and "Push the file again" in error["hint"]
+        error = found.fetch("one", expect=3).error
+        assert (error["code"], "state lost" in error["detail"]) == ("no_such_artifact", True)
         assert f"blob {found.sha256} is damaged" in found.registry.log.read_text()
         assert any(f"damaged/{found.sha256}." in key for key in bucket.names())
-        assert found.registry.ask("GET", found.blob + "?direct=no").status == 500
+        assert found.registry.ask("GET", found.blob + "?direct=no").status == 404
         assert any(found.sha256 in each["name"] for each in found.registry.fsck(expect=65)["findings"])
         assert found.push().json["id"] == found.said["id"]
         found.fetch("two")
@@ -226,7 +226,7 @@ class TestDamage:
         found = publish(start_s3())
         inside.spoil(Alter(500), method="GET", part=found.sha256)
         outside.spoil(Alter(500), method="GET")
-        assert found.fetch("one", expect=65).error["code"] == "damaged_blob"
+        assert found.fetch("one", expect=3).error["code"] == "no_such_artifact"
         inside.heal()
         outside.heal()
         found.push()
@@ -235,7 +235,7 @@ class TestDamage:
     def test_a_blob_that_is_gone_is_said(self, start_s3: Start, publish: Publish, bucket: Bucket) -> None:
         found = publish(start_s3())
         bucket.lose(found.sha256)
-        assert found.fetch("one", expect=65).error["code"] == "damaged_blob"
+        assert found.fetch("one", expect=3).error["code"] == "no_such_artifact"
         (gone,) = found.registry.fsck(expect=65)["findings"]
         assert gone["kind"] == "missing"
         found.push()

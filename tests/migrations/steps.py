@@ -13,7 +13,7 @@ from sqlalchemy import BigInteger, Boolean, Float, Integer, LargeBinary, MetaDat
 from mxr_registry.database import schema
 from mxr_registry.database.session import Database, Session
 
-STATED: dict[tuple[str, str], Any] = {("jobs", "state"): "done", ("alembic_version", "version_num"): None}
+STATED: dict[tuple[str, str], Any] = {("jobs", "state"): "done", ("registry", "compatible"): "0001"}
 """Values of columns that the usual ones would not fit."""
 
 DEATH = """

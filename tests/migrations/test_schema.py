@@ -20,11 +20,12 @@ from migrations.steps import (
 )
 from servers.rows import Rows
 
-from mxr.errors import MxrError, TemporaryError
+from mxr.errors import TemporaryError, UsageError
 from mxr_registry.database import schema
 from mxr_registry.database.session import Database
 
-FROM = ["base", *revisions()[:-1]]
+*EARLIER, NEWEST = revisions()
+FROM = ["base", *EARLIER]
 """What an upgrade can begin with."""
 
 
@@ -115,10 +116,22 @@ def test_a_schema_that_is_behind_is_said(db: Database, revision: str) -> None:
 
 def test_a_schema_of_another_version_is_left_alone(db: Database, rows: Rows) -> None:
     schema.upgrade(db)
-    rows.execute("UPDATE alembic_version SET version_num = '9999'")
+    rows.execute("UPDATE alembic_version SET version_num = '9999'", "UPDATE registry SET compatible = '9998'")
     for verb in (schema.check_schema, schema.upgrade):
-        with pytest.raises(MxrError, match="does not know"):
+        with pytest.raises(UsageError, match="does not know"):
             verb(db)
+    rows.execute("ALTER TABLE registry DROP COLUMN compatible")
+    with pytest.raises(UsageError, match="does not know"):
+        schema.check_schema(db)
+
+
+def test_the_schema_of_the_next_release_is_worked_on_and_not_copied(db: Database, rows: Rows) -> None:
+    schema.upgrade(db)
+    rows.execute("UPDATE alembic_version SET version_num = '9999'", f"UPDATE registry SET compatible = '{NEWEST}'")
+    schema.check_schema(db)
+    assert schema.upgrade(db) == "9999"
+    with pytest.raises(UsageError, match="knows only a part"):
+        schema.check_schema(db, copies=True)
 
 
 def test_a_step_that_fails_leaves_nothing_behind(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:

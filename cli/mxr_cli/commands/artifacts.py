@@ -11,6 +11,7 @@ from mxr.artifact import matching
 from mxr.artifact.compile_support import uncalibrated_warnings
 from mxr.artifact.key import key_words
 from mxr.artifact.key import value_text as format_value
+from mxr.artifact.records import INTACT
 from mxr.artifact.target import FEATURES, GfxArch
 from mxr.errors import UsageError
 from mxr.protocol.artifacts import ListedArtifact, message_document
@@ -35,7 +36,7 @@ def artifact_cells(artifact: ListedArtifact) -> tuple[str, ...]:
         artifact.id[:12] + ("*" if artifact.promoted_at else ""),
         f"{target}/{attributes.num_cu}" if attributes.num_cu else target,
         *key_words(key)[1:],
-        artifact.origin,
+        artifact.origin if artifact.state == INTACT else f"{artifact.origin}, {artifact.state}",
         format_size(artifact.size),
         format_time(artifact.published_at),
     )
@@ -55,6 +56,7 @@ def artifact_cells(artifact: ListedArtifact) -> tuple[str, ...]:
 @click.option("--migraphx", metavar="X.Y", help="Only artifacts of this MIGraphX version.")
 @click.option("--rocm", metavar="X.Y", help="Only artifacts of this ROCm version.")
 @click.option("--precision", metavar="P", help="Only artifacts with this precision, as in the key.")
+@click.option("--state", metavar="STATE", help="Only artifacts in this state: intact, or lost (bytes of it are).")
 @click.option("--input", "input_", metavar="NAME", help="Only artifacts with an input of this name.")
 @click.option(
     "--limit", type=click.IntRange(1), metavar="N", default=100, show_default=True, help="List at most N artifacts."
@@ -92,6 +94,14 @@ def ls(
         note(f"mxr: there are more artifacts; use --limit {limit * 10} to list them")
 
 
+def _answers(artifact: ListedArtifact) -> str:
+    """Whether an artifact answers requests, and why."""
+    if artifact.state != INTACT:
+        return f"no: it is {artifact.state}; push it again, or have it compiled again"
+    yes = "yes" if artifact.answers_requests else "no"
+    return f"{yes}: the namespace serves {matching.DESCRIPTIONS[artifact.serve]}"
+
+
 def _serves(artifact: ListedArtifact, arch: GfxArch) -> bool:
     """Whether an artifact serves the features that `arch` states."""
     return all(
@@ -123,8 +133,7 @@ def show(session: Session, identity: str) -> None:
     if artifact.restored_at:
         echo(f"restored   {format_time(artifact.restored_at)} UTC by {artifact.restored_by}, after a removal")
     echo(f"promoted   {format_time(artifact.promoted_at)} UTC" if artifact.promoted_at else "promoted   no")
-    rule = matching.DESCRIPTIONS[artifact.serve]
-    echo(f"answers    {'yes' if artifact.answers_requests else 'no'}: the namespace serves {rule}")
+    echo(f"answers    {_answers(artifact)}")
     compiled = "a worker compiled it from this model" if artifact.model == "verified" else "claimed by the publisher"
     echo(f"model      {artifact.key.model}  ({compiled})")
     if artifact.model_name:

@@ -17,6 +17,9 @@ from .key import MODEL_DOC, Key
 from .manifest import Manifest, artifact_id, check_name
 from .matching import ORIGINS, PUBLISHER, SERVE_RULES, Candidate, allows
 
+INTACT, LOST = STATES = ("intact", "lost")
+"""Whether the registry has the bytes of an artifact."""
+
 EVIDENCE = ("verified", "claimed")
 """How the model of an artifact is known."""
 
@@ -102,6 +105,9 @@ class ListedArtifact:
         ),
     ] = "claimed"
     model_name: Annotated[str | None, field_docs.MODEL_NAME] = None
+    state: Annotated[
+        str, Doc("`lost`: the registry's store lacks bytes of it, so it answers no request.", enum=STATES)
+    ] = INTACT
 
     def __post_init__(self) -> None:
         if self.origin not in ORIGINS:

@@ -31,7 +31,15 @@ from mxr.artifact.manifest import File
 from mxr.artifact.matching import ANY, choose_candidate
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.records import Artifact, Model
-from mxr.errors import DamagedError, DiskFullError, InvalidReplyError, Json, MxrError, OtherRegistryError
+from mxr.errors import (
+    DamagedError,
+    DiskFullError,
+    InvalidReplyError,
+    Json,
+    MxrError,
+    NoSuchBlobError,
+    OtherRegistryError,
+)
 from mxr.util import codec, disk
 from mxr.util.hashing import StatMemo, sha256_memoised
 
@@ -241,8 +249,8 @@ class Cache:
     def partial_file(self, sha: str, final: Path) -> Iterator[int]:
         """Yield the descriptor of a new program, which gets its final name after the block, and its name in errors.
 
-        It may hold what an interrupted download left, and is kept where this one is interrupted; not if the disk is
-        full, if the bytes are wrong, or if it is empty. Where another process has it, a file of its own is used.
+        It may hold what an interrupted download left, and is kept where this one is interrupted; not on a full disk,
+        for wrong or lost bytes, or if it is empty. Where another process has it, a file of its own is used.
         Raises as `disk.atomic_file` does.
         """
         with self._own_part(sha) as descriptor:
@@ -254,7 +262,8 @@ class Cache:
                 yield descriptor
                 disk.finish_file(descriptor, final.with_name(disk.PARTIAL + sha), final, 0o444)
             except BaseException as problem:
-                useless = isinstance(problem, (DiskFullError, DamagedError)) or not os.fstat(descriptor).st_size
+                wrong = isinstance(problem, (DiskFullError, DamagedError, NoSuchBlobError))
+                useless = wrong or not os.fstat(descriptor).st_size
                 if useless:
                     self.folder.remove(_part_name(sha))
                 raise

@@ -159,7 +159,7 @@ class Client:
         """Return a page of artifacts.
 
         Filters: model, name (of the model: its beginning), digest, kind, vendor, arch, migraphx, rocm, precision,
-        input. Paging: limit, after.
+        state, input. Paging: limit, after.
         """
         return self.exchange(artifact_protocol.Artifacts, "GET", "/artifacts" + _query(filters))
 

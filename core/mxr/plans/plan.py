@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mxr.cache.store import Cache
 from mxr.configuration.schema import SECONDS, Facts, Setting
-from mxr.errors import MxrError, NoSuchArtifactError, UsageError
+from mxr.errors import MxrError, NoSuchArtifactError, NoSuchBlobError, UsageError
 from mxr.request.builder import PreparedRequest
 from mxr.util.frozen import dataclass
 from mxr.workflows.fetch import (
@@ -102,6 +103,9 @@ class NeededProgram:
         return self.planned.prepared if self.recording is None else self.recording.request
 
 
+MAX_LOST = 4
+"""Artifacts in a row that a registry may have lost before a fetch gives up."""
+
 Compile = Callable[[Sequence[NeededProgram]], Sequence[str]]
 """Compiles programs, and returns the id of the artifact of each."""
 
@@ -117,10 +121,21 @@ def fetch_plan(
     """Fetch the programs into the cache, in order: what a lock names, or else for an output the recorded artifact of
     its consumer, if any.
 
-    `compile` makes what the registry lacks; without it, a miss is an error. Raises `UsageError` for an output that
+    `compile` makes what the registry lacks; without it, a miss is an error. What the registry turns out to have lost is
+    requested again: another artifact may serve. Raises `UsageError` for an output that
     cannot be written, before anything is downloaded; `NoSuchArtifactError`, which lists all that are missing; and what
     `fetch.fetch_prepared` and `pins.lookup_pinned` raise.
     """
+    for _ in range(MAX_LOST):
+        # What an attempt has downloaded is in the cache.
+        with suppress(NoSuchBlobError):
+            return _fetch_once(plan, cache, connect, refresh, compile)
+    return _fetch_once(plan, cache, connect, refresh, compile)
+
+
+def _fetch_once(
+    plan: Sequence[PlannedProgram], cache: Cache, connect: Connect | None, refresh: bool, compile: Compile | None
+) -> list[Fetched]:
     fetched: dict[int, Fetched] = {}
     found: dict[int, FoundProgram] = {}
     pinned: dict[int, PinnedProgram] = {}

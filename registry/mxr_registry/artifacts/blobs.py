@@ -13,12 +13,14 @@ from typing import Any
 from sqlalchemy import select, update
 
 from mxr.artifact.manifest import Blob, File, Manifest
-from mxr.errors import DamagedBlobError, DamagedError, NoSuchBlobError, TemporaryError
+from mxr.errors import DamagedBlobError, DamagedError, MxrError, NoSuchBlobError, TemporaryError
 from mxr.util.hashing import hash_chunks
 from mxr_registry.database import tables
 from mxr_registry.database.job_tables import JobRow
 from mxr_registry.database.session import Database, Session, advisory_lock, now, upsert
 from mxr_registry.storage.store import ChunkSize, Reader, Store, full_chunk
+
+from . import lost
 
 MAX_READ_BEFORE = 1 << 20
 """Bytes that an upload reads of the blobs before its own: those of the structure of a program, which many share."""
@@ -28,14 +30,15 @@ MAX_REPORTED = 1_000
 
 
 def sizes(session: Session, namespace: str, names: Iterable[str], uploader: str | None = None) -> dict[str, int]:
-    """Return the size in bytes of each of these blobs that has a row in the namespace.
+    """Return the size in bytes of each of these blobs that has a row in the namespace, and whose bytes are not lost.
 
     `uploader`: the principal to whose uploads it is restricted; None for an administrator.
     """
     row, sent = tables.BlobRow, tables.UploadRow
     found: dict[str, int] = {}
     for batch in _batches(names):
-        query = select(row.sha256, row.size).where(row.namespace == namespace, row.sha256.in_(batch))
+        here = (row.namespace == namespace, row.sha256.in_(batch), row.lost_at.is_(None))
+        query = select(row.sha256, row.size).where(*here)
         if uploader is not None:
             own = (sent.namespace == row.namespace, sent.sha256 == row.sha256, sent.principal == uploader)
             query = query.where(select(sent.sha256).where(*own).exists())
@@ -99,6 +102,7 @@ def record_upload(
         advisory_lock(session, lock_name(sha256))
         if had_row and store.stat(sha256) != size:
             raise TemporaryError(f"Blob {sha256} was swept during its upload.", hint="Send it again.")
+        lost.note_found(session, sha256)
         moment = now(session)
         upsert(
             session,
@@ -168,7 +172,7 @@ def require_all(db: Database, store: Store, namespace: str, uploader: str | None
 def verify_file(store: Store, file: File) -> None:
     """Verify each blob of a file and the whole. Reads only what this process has not hashed when it arrived.
 
-    Raises `DamagedBlobError` for damaged bytes in the store, and `DamagedError` if the sha256 of the file is another.
+    Raises `NoSuchBlobError` for lost bytes, and `DamagedError` if the sha256 of the file is another.
     """
     digest, count = store.digests.longest([blob.sha256 for blob in file.blobs])
     # A file of one blob has its sha256, which the manifest was checked for.
@@ -206,7 +210,7 @@ def hash_before(db: Database, store: Store, namespace: str, follows: Sequence[st
         for name in names[count:]:
             held = store.held(name, 0, known[name])
             hash_chunks(present(store, Blob(name, known[name])) if held is None else (held,), digest)
-    except DamagedBlobError:
+    except NoSuchBlobError:
         return None
     return digest
 
@@ -214,7 +218,7 @@ def hash_before(db: Database, store: Store, namespace: str, follows: Sequence[st
 def present(
     store: Store, blob: Blob, offset: int = 0, length: int | None = None, chunk: ChunkSize = full_chunk
 ) -> Iterator[bytes]:
-    """Yield verified bytes of a blob that has a row. Raises `DamagedBlobError` if they are missing or damaged."""
+    """Yield verified bytes of a blob that has a row. Raises `NoSuchBlobError` if they are lost."""
     reader = open_blob(store, blob, offset, length)
     reader.chunk = chunk
     try:
@@ -224,26 +228,33 @@ def present(
 
 
 def open_blob(store: Store, blob: Blob, offset: int = 0, length: int | None = None) -> Reader:
-    """Open a blob that has a row, after verifying it. Raises `DamagedBlobError` if it is missing or damaged."""
+    """Open a blob that has a row, after verifying it. Raises `NoSuchBlobError` if it is lost."""
     try:
         return store.open(blob.sha256, offset, length)
-    except NoSuchBlobError:
-        raise _lost(blob) from None
+    except (NoSuchBlobError, DamagedBlobError) as problem:
+        raise _lost(blob, problem) from None
 
 
 def check_blob(store: Store, blob: Blob) -> None:
-    """Verify the stored bytes of a blob that has a row. Raises `DamagedBlobError`."""
+    """Verify the stored bytes of a blob that has a row. Raises `NoSuchBlobError` if they are lost."""
     try:
         if store.check(blob.sha256) == blob.size:
             return
-    except NoSuchBlobError:
-        pass
+    except (NoSuchBlobError, DamagedBlobError) as problem:
+        raise _lost(blob, problem) from None
     raise _lost(blob)
 
 
-def _lost(blob: Blob) -> DamagedBlobError:
-    return DamagedBlobError(
-        f"Blob {blob.sha256} is missing or incomplete in the registry's store.", context={"sha256": blob.sha256}
+LOST = "lost"
+"""In the context of a `NoSuchBlobError`: the registry has had the bytes, and its store has them no longer."""
+
+
+def _lost(blob: Blob, problem: MxrError | None = None) -> NoSuchBlobError:
+    how = "damaged" if isinstance(problem, DamagedBlobError) else "missing or incomplete"
+    return NoSuchBlobError(
+        f"The bytes of blob {blob.sha256} are lost: they are {how} in the registry's store.",
+        hint="Resolve the request again: another artifact may serve. A push of the same file brings these bytes back.",
+        context={"missing": [blob.sha256], LOST: True},
     )
 
 
@@ -256,7 +267,7 @@ def _batches(names: Iterable[str], size: int = 500) -> Iterator[list[str]]:
 def file_range(store: Store, file: File, start: int, length: int, chunk: ChunkSize) -> Iterator[bytes]:
     """Return an iterator over `length` bytes of a file from `start`, after verifying every blob in this range.
 
-    Raises `DamagedBlobError` when called, not at the first `next`.
+    Raises `NoSuchBlobError` when called, not at the first `next`.
     """
     parts = list(file.spans().ranges(start, length))
     for part in parts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 from sqlalchemy import delete, exists, func, insert, select, update
@@ -15,6 +15,7 @@ from mxr.artifact.attributes import Attributes, RelatedKey
 from mxr.artifact.key import TARGET
 from mxr.artifact.manifest import File, Manifest
 from mxr.artifact.matching import BUILT, PUBLISHER, Candidate
+from mxr.artifact.records import INTACT, LOST
 from mxr.errors import Json, NotAllowedError, NotFoundError, UsageError
 from mxr.util.codec import decode, time_text
 from mxr.util.hashing import sha256_hex
@@ -59,6 +60,7 @@ COLUMNS = (
     ArtifactRow.restored_at,
     ArtifactRow.restored_by,
     ArtifactRow.model_name,
+    ArtifactRow.lost_at,
     SERVE,
 )
 """Columns in a list of artifacts. Manifest and description are left out because they can be long."""
@@ -93,6 +95,7 @@ class ArtifactFilters(TargetFilters, frozen=True):
     name: str | None = Field(default=None, description="How the name of the model begins.")
     digest: str | None = Field(default=None, description="The digest of the key.")
     precision: str | None = Field(default=None, description="The precision, such as `fp16`.")
+    state: Literal["intact", "lost"] | None = Field(default=None, description="`lost`: the store lacks bytes of it.")
     input: str | None = Field(default=None, description="The name of an input.")
 
 
@@ -103,6 +106,8 @@ def list_artifacts(session: Session, namespace: str, filters: ArtifactFilters) -
     query = query.where(*filters.equal(row, "model", *TARGET, "digest", "precision"))
     if filters.name is not None:
         query = query.where(begins_with(row.model_name, filters.name))
+    if filters.state is not None:
+        query = query.where(row.lost_at.is_(None) if filters.state == INTACT else row.lost_at.is_not(None))
     if filters.input is not None:
         query = query.where(
             row.seq.in_(select(ArtifactInputRow.artifact).where(ArtifactInputRow.name == filters.input))
@@ -149,6 +154,7 @@ def listed(row: Row, default: str) -> Json:
         "serve": row.serve or default,
         "model": "verified" if row.origin == BUILT else "claimed",
         "model_name": row.model_name,
+        "state": INTACT if row.lost_at is None else LOST,
         "key": stored(row.key_json),
         "attributes": stored(row.attributes_json),
         "provenance": stored(row.provenance_json),
@@ -162,8 +168,8 @@ def etag_of(row: Row, default: str) -> str:
     `default`: see `listed`.
     """
     facts = (row.key_json, row.attributes_json, row.provenance_json, row.sources_json, row.manifest_json)
-    plain = (row.id, row.promoted_at, row.changed_at, row.restored_at, row.origin, row.serve or default, row.model_name)
-    text = "\n".join(map(str, (*facts, *plain)))
+    times = (row.promoted_at, row.changed_at, row.restored_at, row.lost_at)
+    text = "\n".join(map(str, (*facts, row.id, *times, row.origin, row.serve or default, row.model_name)))
     return f'W/"{sha256_hex(text.encode())[:32]}"'
 
 

@@ -16,6 +16,7 @@ from mxr.artifact.attributes import ALLOWANCES, Constraints, RelatedKey, Request
 from mxr.artifact.key import Difference, Key, other_releases, value_text
 from mxr.artifact.matching import BUILT_ONLY, DESCRIPTIONS, PROMOTED_ONLY, Candidate, allows
 from mxr.artifact.partial import PartialRequest
+from mxr.artifact.records import INTACT, LOST
 from mxr.display.text import counted
 from mxr.errors import NoSuchArtifactError
 from mxr.util import codec
@@ -140,7 +141,10 @@ def _nearest_of(compared: Iterable[NearestArtifact]) -> list[NearestArtifact]:
 def _rows(session: Session, namespace: str, model: str, arch: str | None) -> Iterator[Row]:
     row = ArtifactRow
     query = (
-        select(row.seq, row.id, row.key_json, row.attributes_json, row.promoted, row.origin, row.sources_json)
+        select(
+            *(row.seq, row.id, row.key_json, row.attributes_json, row.promoted, row.origin, row.sources_json),
+            row.lost_at,
+        )
         .where(row.namespace == namespace, row.model == model)
         .order_by(row.seq.desc())
     )
@@ -176,6 +180,8 @@ def _judged(
 ) -> NearestArtifact:
     other_hardware = any(difference.field in ("arch", "vendor", "kind") for difference in differences)
     refused = () if other_hardware else tuple(matching.apply_rules(constraints, candidate).refused)
+    if row.lost_at is not None:
+        refused += (Difference("state", INTACT, LOST),)
     if allows(rule, row.origin, promoted=bool(row.promoted)):
         return NearestArtifact(candidate, not differences, differences + refused)
     unserved = Difference("origin", "promoted" if rule == PROMOTED_ONLY else "built or promoted", row.origin)
@@ -190,7 +196,7 @@ def acceptance(request: Request, near: list[NearestArtifact]) -> dict[str, Any] 
     `{"id","allow":[...]}`, with `"rocm_patch":null` if that may not be stated, or `{"id","exact":false}`.
     """
     for each in near:
-        served = not any(difference.field == "origin" for difference in each.differences)
+        served = not any(difference.field in ("origin", "state") for difference in each.differences)
         change = _accepting_change(request.constraints, each) if each.same_key and served else None
         if change:
             return {"id": each.candidate.id, **change}

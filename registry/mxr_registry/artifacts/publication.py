@@ -49,7 +49,7 @@ def publish(
 ) -> tuple[Json, bool]:
     """Publish an artifact for a publisher and return it.
 
-    Raises `NoSuchBlobError`, `DamagedError`, `DamagedBlobError`, `MismatchError` if a program contradicts its key,
+    Raises `NoSuchBlobError`, `DamagedError`, `MismatchError` if a program contradicts its key,
     `ConflictError` for bytes of another model, bytes that were published with other facts, and an artifact that was
     removed, and `NotAllowedError` for an amendment by somebody else, or if it was removed by somebody else.
     """
@@ -92,7 +92,7 @@ def check_publication(
     sources = program_evidence.sources(message.key, message.attributes, descriptions, speaker)
     digest = message.key.digest
     id = artifact_id(digest, files)
-    repairs = _lost_blobs(db, store, namespace, id)
+    repairs = _lacks_blobs(db, store, namespace, id)
     return CheckedPublication(message, source, digest, id, sources, _joined(files, descriptions), repairs)
 
 
@@ -136,7 +136,7 @@ def _with_warnings(checked: CheckedPublication, about_model: Sequence[str]) -> D
     return {**checked.description, "warnings": [*checked.description.get("warnings", ()), *found]}
 
 
-def _lost_blobs(db: Database, store: Store, namespace: str, id: str) -> bool:
+def _lacks_blobs(db: Database, store: Store, namespace: str, id: str) -> bool:
     """Whether the artifact exists and the store lacks bytes of its manifest."""
     with db.reading() as session:
         if not catalog.has_artifact(session, namespace, id):
@@ -241,7 +241,8 @@ def _replace_manifest(session: Session, namespace: str, artifact: int, manifest:
     row = ArtifactRow
     # Running downloads of the replaced blobs get the grace period to finish.
     catalog.touch_blobs(session, [artifact])
-    session.execute(update(row).where(row.seq == artifact).values(manifest_json=canonical(manifest.to_json())))
+    changed = {"manifest_json": canonical(manifest.to_json()), "lost_at": None}
+    session.execute(update(row).where(row.seq == artifact).values(**changed))
     _bind(session, namespace, artifact, manifest)
 
 

@@ -33,12 +33,12 @@ from .usage import UsageCounter
 
 CHOOSABLE = (
     select(*catalog.CANDIDATE_COLUMNS, ArtifactRow.digest)
-    .where(ArtifactRow.namespace == bindparam("namespace"))
+    .where(ArtifactRow.namespace == bindparam("namespace"), ArtifactRow.lost_at.is_(None))
     .order_by(
         ArtifactRow.promoted.desc(), (ArtifactRow.origin == literal_column(f"'{BUILT}'")).desc(), ArtifactRow.seq.desc()
     )
 )
-"""The artifacts of a namespace, with what a choice needs. Parameter: `namespace`.
+"""The artifacts of a namespace whose bytes are there, with what a choice needs. Parameter: `namespace`.
 
 Their order decides only which are left out where a key has more than `MAX_CANDIDATES`."""
 

@@ -1,39 +1,48 @@
 """Check the revision of the database schema, and migrate it with Alembic.
 
 `serve` migrates the embedded database when it starts. Only `mxr-registry migrate` migrates a database on a server.
+
+A migration first adds: the release before it works on its schema, with columns and tables that it does not know. What
+is not used any more is taken away one release later. So each release works on its own schema and the next one, and the
+database says for how long (`registry.compatible`).
 """
 
 from __future__ import annotations
 
+import logging
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Table, inspect, text
 
-from mxr.errors import MxrError, TemporaryError
+from mxr.errors import TemporaryError, UsageError
 
 from .session import Database, Session, advisory_lock
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
+log = logging.getLogger("mxr_registry")
+
 SCRIPTS = "mxr_migrations:."
 
 
 def upgrade(db: Database) -> str:
-    """Migrate the schema to the newest revision in one transaction, and return that revision.
+    """Migrate the schema to the newest revision in one transaction, and return the revision that it has then.
 
-    Several processes may call this at once: one migrates and the others wait. Raises `MxrError` for an unknown
-    revision, and `TemporaryError` if a running registry keeps the tables locked for a minute.
+    Several processes may call this at once: one migrates and the others wait. Leaves the schema of a newer release as
+    it is. Raises `UsageError` for one that this release cannot work on, and `TemporaryError` if a running registry
+    keeps the tables locked for a minute.
     """
     with db.writing(lock_timeout=60.0) as session:
         if not db.embedded:
             # A migration may read every row, which has no time limit.
             session.execute(text("SET LOCAL statement_timeout = 0"))
         advisory_lock(session, "schema")
-        if current(session) == newest():
-            return newest()
+        found = current(session)
+        if found is not None and found >= newest():
+            return found
         # Alembic is large, and nearly every start needs no migration.
         from alembic import command
 
@@ -43,30 +52,46 @@ def upgrade(db: Database) -> str:
     return newest()
 
 
-def check_schema(db: Database) -> None:
-    """Check that the schema has the revision that this code needs. Raises `TemporaryError` if it is older."""
+def check_schema(db: Database, *, copies: bool = False) -> None:
+    """Check that this release works on the schema. `copies`: and knows each column, to copy the rows.
+
+    Raises `TemporaryError` for an older schema, and `UsageError`.
+    """
     with db.reading() as session:
         found = current(session)
-    if found != newest():
+    if found is None or found < newest():
         raise TemporaryError(
             f"The database schema is {found or 'empty'}, and this registry needs revision {newest()}.",
             hint="Run `mxr-registry migrate` with the same MXR_DATABASE_URL, then start again.",
         )
+    if copies and found != newest():
+        raise _newer(found, "knows only a part of")
 
 
 def current(session: Session) -> str | None:
     """Return the schema revision of the database, or None if it is empty.
 
-    Raises `MxrError` for a revision that this code does not know.
+    Raises `UsageError` for one that this release cannot work on.
     """
-    written = inspect(session).has_table("alembic_version")
-    found: str | None = session.execute(text("SELECT version_num FROM alembic_version")).scalar() if written else None
-    if found is not None and found not in revisions():
-        raise MxrError(
-            f"The database schema has revision {found}, which this registry does not know.",
-            hint="Run the mxr-registry that migrated it, or restore a backup from before that.",
-        )
+    known = inspect(session)
+    if not known.has_table("alembic_version"):
+        return None
+    found: str | None = session.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    if found is None or found in revisions():
+        return found
+    marked = found > newest() and any(each["name"] == "compatible" for each in known.get_columns("registry"))
+    oldest = session.execute(text("SELECT compatible FROM registry")).scalar() if marked else None
+    if oldest is None or oldest > newest():
+        raise _newer(found, "does not know")
+    log.warning("the database schema is that of a newer release (%s); this one works on it", found)
     return found
+
+
+def _newer(found: str, words: str) -> UsageError:
+    return UsageError(
+        f"The database schema has revision {found}, which this registry {words}.",
+        hint="Run the mxr-registry that migrated it, or restore a backup from before that.",
+    )
 
 
 def newest() -> str:

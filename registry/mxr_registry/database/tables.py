@@ -61,13 +61,15 @@ class Base(DeclarativeBase):
 class RegistryRow(Base):
     """The identity of this database, in one row. Its migration makes a random UUID, which never changes.
 
-    Every reply carries it, so that clients notice when another registry answers at a known URL.
+    Every reply carries it, so that clients notice when another registry answers at a known URL. `compatible` is the
+    oldest revision whose release works on this schema: a migration that takes something away raises it.
     """
 
     __tablename__ = "registry"
 
     number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
     uuid: Mapped[str] = mapped_column(String(36))
+    compatible: Mapped[str] = mapped_column(String(4), server_default="0001")
 
 
 class NamespaceRow(Base):
@@ -114,7 +116,7 @@ class BlobRow(Base):
     `xxh3`: XXH3-128 of its bytes in hex, computed while its sha256 was checked. It finds accidental damage quickly and
     identifies nothing.
     `touched_at`: when it was last reported as present or lost a reference. No sweep removes it within the grace period
-    after that.
+    after that. `lost_at`: when its bytes were missing or damaged in the store; null while they are there.
     """
 
     __tablename__ = "blobs"
@@ -125,6 +127,7 @@ class BlobRow(Base):
     created_at: Mapped[float]
     touched_at: Mapped[float]
     xxh3: Mapped[str | None] = mapped_column(String(32))
+    lost_at: Mapped[float | None]
 
     __table_args__ = (Index(None, "sha256"),)
 
@@ -196,7 +199,8 @@ class ArtifactRow(Base):
     facts that a request never leaves open (`Key.fixed_digest`). `model_name` is a label: what the publisher calls the
     model, or the name with which it was registered. `sources_json` tells who states each fact. `changed_at`: when the
     facts were last replaced. `restored_at`, `restored_by`: its last return after a removal. `used_at`: the last use,
-    accurate to some seconds, or the time of publication if it was never used.
+    accurate to some seconds, or the time of publication if it was never used. `lost_at`: since when a blob of it is
+    lost; it answers no request then.
     """
 
     __tablename__ = "artifacts"
@@ -235,6 +239,7 @@ class ArtifactRow(Base):
     claim_json: Mapped[str | None] = mapped_column(Text)
     model_name: Mapped[str | None] = mapped_column(ModelName)
     fixed_digest: Mapped[str] = mapped_column(Hash)
+    lost_at: Mapped[float | None]
 
     __table_args__ = (
         UniqueConstraint("namespace", "id"),

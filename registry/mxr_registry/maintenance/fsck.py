@@ -15,6 +15,7 @@ from mxr.artifact.manifest import Manifest, artifact_id
 from mxr.errors import MxrError, NoSuchBlobError
 from mxr.util.codec import canonical, decode
 from mxr.util.hashing import sha256_chunks, xxh3_chunks
+from mxr_registry.artifacts import lost
 from mxr_registry.artifacts.blobs import lock_name
 from mxr_registry.database import schema
 from mxr_registry.database.session import Database, Row, Session, advisory_lock
@@ -72,8 +73,9 @@ class FsckReport:
 class Fsck:
     """One check. It calls `on_finding` for each finding. `grace`: age in seconds from which leftovers are removed.
 
-    `repair` removes old leftovers and rows of unneeded blobs without bytes, and sets damaged bytes aside. `quick`
-    compares the XXH3-128 that was recorded when the bytes came: it finds accidental damage, and reads at memory speed.
+    It notes which blobs are lost, and which are there again: see `mxr_registry.artifacts.lost`. `repair` removes
+    old leftovers and rows of unneeded blobs without bytes, and sets damaged bytes aside. `quick` compares the
+    XXH3-128 that was recorded when the bytes came: it finds accidental damage, and reads at memory speed.
     """
 
     db: Database
@@ -91,11 +93,14 @@ class Fsck:
                 self._found(kind, name, words)
             for kind, name, words in self._check_manifests(session):
                 self._found(kind, name, words)
-            columns = (BlobRow.sha256, func.min(BlobRow.size).label("size"), func.min(BlobRow.xxh3).label("xxh3"))
-            rows = session.execute(select(*columns).group_by(BlobRow.sha256, BlobRow.size)).all()
+            columns = [func.min(getattr(BlobRow, name)).label(name) for name in ("size", "xxh3", "lost_at")]
+            rows = session.execute(select(BlobRow.sha256, *columns).group_by(BlobRow.sha256, BlobRow.size)).all()
         self.report.blobs = len(rows)
         for row in rows:
-            self._check_blob(row.sha256, row.size, row.xxh3)
+            if self._check_blob(row.sha256, row.size, row.xxh3) and row.lost_at is not None:
+                with self.db.writing() as session:
+                    lost.note_found(session, row.sha256)
+                self._found("found", f"blob {row.sha256}", "its bytes were lost, and are there again", True)
         for item in list(self.store.walk()):
             self._check_stored(item)
         return self.report
@@ -120,7 +125,8 @@ class Fsck:
             for words in _manifest_errors(manifest_json, bound) if manifest_json else ():
                 yield "row", f"model {model}", words
 
-    def _check_blob(self, name: str, size: int, xxh3: str | None) -> None:
+    def _check_blob(self, name: str, size: int, xxh3: str | None) -> bool:
+        """Whether a blob is there and intact."""
         stored, intact = self.store.stat(name), False
         try:
             intact = stored == size and self._is_intact(name, xxh3)
@@ -130,6 +136,7 @@ class Fsck:
             with self.db.reading() as session:
                 users = _users(session, name)
             if users:
+                lost.note_lost(self.db, name)
                 self._found("missing", f"blob {name}", f"the store lacks its bytes; needed by {users}")
             else:
                 words = "a row without bytes, not needed by any artifact or model"
@@ -141,6 +148,7 @@ class Fsck:
             if stored != size:
                 kind, words = ("size", f"{stored} bytes in the store, {size} in its row")
             self._found(kind, f"blob {name}", f"{words}; needed by {users}", self._set_aside(name))
+        return intact
 
     def _delete_row(self, name: str) -> bool:
         if self.repair:
@@ -166,6 +174,7 @@ class Fsck:
     def _set_aside(self, name: str) -> bool:
         if self.repair:
             self.store.set_aside(name)
+            lost.note_lost(self.db, name)
         return self.repair
 
     def _check_stored(self, item: StoredItem) -> None:

@@ -58,9 +58,9 @@ class Move:
 
         Raises `ConflictError` if the target is not empty, and `TemporaryError` if the source is in use.
         """
-        schema.check_schema(self.source)
+        schema.check_schema(self.source, copies=True)
         try:
-            schema.check_schema(self.target)
+            schema.check_schema(self.target, copies=True)
         except TemporaryError as problem:
             raise TemporaryError(
                 f"The target database is not prepared. {problem.message}",

@@ -246,14 +246,14 @@ class Sweep:
 
 
 def _idle(before: float) -> Any:
-    """SELECT of complete models without an open job, and without a job or a registration since `before`."""
+    """SELECT of models with bytes, without an open job, and without a job or a registration since `before`."""
     row = ModelRow
     compiled = exists().where(
         JobRow.namespace == row.namespace,
         JobRow.model == row.model,
         or_(JobRow.state.in_(job_protocol.OPEN), JobRow.updated_at >= before),
     )
-    return select(row.seq, row.model).where(row.complete, row.created_at < before, ~compiled)
+    return select(row.seq, row.model).where(row.manifest_json.is_not(None), row.created_at < before, ~compiled)
 
 
 def _remove_jobs(session: Session, batch: Iterable[int]) -> int:

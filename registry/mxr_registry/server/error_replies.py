@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from http import HTTPStatus
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from mxr.errors import MEDIA_TYPE, InterruptionError, MxrError, NotFoundError, UsageError
+from mxr.errors import MEDIA_TYPE, InterruptionError, MxrError, NoSuchBlobError, NotFoundError, UsageError
 from mxr.protocol.artifacts import REGISTRY_HEADER
+from mxr_registry.artifacts import blobs, lost
 
 from . import request_id
 from .request_id import error_body
@@ -39,7 +41,13 @@ def reply_to_mxr_error(request: Request, problem: Exception) -> Response:
     # Not where a client left: any number of clients may do so.
     if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(problem, InterruptionError):
         log.warning("%s %s: %s", request.method, request.url.path, problem.message)
-    request.app.state.services.counters.count_error(request.url.path, problem)
+    services = request.app.state.services
+    services.counters.count_error(request.url.path, problem)
+    if isinstance(problem, NoSuchBlobError) and problem.context.get(blobs.LOST):
+        log.warning("%s", problem.message)
+        # Where this fails, the next reader of these bytes notes it.
+        with suppress(MxrError):
+            lost.note_lost(services.db, problem.context["missing"][0])
     return error_reply(problem, problem.status)
 
 

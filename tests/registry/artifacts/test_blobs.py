@@ -149,7 +149,7 @@ def test_missing_names_what_to_upload(server: RegistryUnderTest, blob: Any) -> N
     assert said["grace"] == 24 * 3600
     server.blob_path(name).unlink()
     assert server.call("POST", "/v1/blobs/missing", {"blobs": rows[:1]})[1]["missing"] == [name]
-    assert server.get(f"/v1/blobs/{name}").json()["code"] == "damaged_blob"
+    assert server.get(f"/v1/blobs/{name}").json()["code"] == "no_such_blob"
     server.upload(data)
     assert server.get(f"/v1/blobs/{name}").data == data
 
@@ -187,7 +187,7 @@ def test_damage_is_found_at_fetch_and_a_new_push_repairs_it(server: RegistryUnde
     assert server.get(path, range="bytes=0-4443").data == parts.gfx908[:4444]
     for _ in range(2):
         reply = server.get(path)
-        assert (reply.status, reply.json()["code"]) == (500, "damaged_blob")
+        assert (reply.status, reply.json()["code"]) == (404, "no_such_blob")
         assert name in reply.json()["detail"] and parts.gfx908[4444:4500] not in reply.data
     assert [each.name[:64] for each in (server.data / "store" / "damaged").iterdir()].count(name) == 1
     assert server.publish(parts.gfx908, key, cut=4444, **parts.explicit)[0] == 200

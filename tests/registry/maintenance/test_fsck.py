@@ -105,7 +105,11 @@ def test_leftovers_are_no_damage_and_go_when_they_are_old(stopped: Any, fsck: An
 
 
 def test_a_row_that_nothing_needs_is_forgotten(stopped: Any, fsck: Any) -> None:
-    change(stopped, f"INSERT INTO blobs VALUES ('default', '{'0' * 64}', 5, 1.0, 1.0, NULL)")
+    change(
+        stopped,
+        "INSERT INTO blobs (namespace, sha256, size, created_at, touched_at) "
+        f"VALUES ('default', '{'0' * 64}', 5, 1, 1)",
+    )
     assert fsck(stopped.data)[0] == 0
     assert kinds(fsck(stopped.data, "--repair")[1]) == ["unused"]
     assert fsck(stopped.data)[1]["findings"] == []

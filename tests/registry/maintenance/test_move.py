@@ -144,7 +144,9 @@ def test_a_move_that_broke_off_goes_on(source: Any, target: Rows, tmp_path: Path
 
 
 def test_a_target_with_rows_is_refused(source: Any, target: Rows) -> None:
-    target.execute("INSERT INTO blobs VALUES ('default', 'x', 5, 1.0, 1.0, NULL)")
+    target.execute(
+        "INSERT INTO blobs (namespace, sha256, size, created_at, touched_at) VALUES ('default', 'x', 5, 1, 1)"
+    )
     assert "not empty" in move(source, "--to-database", target.url, expect=6)["detail"]
     assert target.execute("SELECT count(*) FROM artifacts") == [(0,)]
 

@@ -1,0 +1,51 @@
+"""Lost bytes: what the store should have, and does not have undamaged.
+
+Artifacts and models with such a blob are not used. They come back with the bytes: with their next upload, whoever sends
+them, or when a check finds them in the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import exists, select, update
+
+from mxr_registry.database.session import Database, Session, now
+from mxr_registry.database.tables import ArtifactBlobRow, ArtifactRow, BlobRow, ModelBlobRow, ModelRow
+
+USERS = ((ArtifactRow, ArtifactBlobRow, ArtifactBlobRow.artifact), (ModelRow, ModelBlobRow, ModelBlobRow.model))
+
+
+def note_lost(db: Database, sha256: str) -> None:
+    """Note that the bytes of a blob are missing or damaged: no request is answered with what needs them."""
+    with db.writing() as session:
+        moment = now(session)
+        _note(session, sha256, moment, {ArtifactRow: {"lost_at": moment}, ModelRow: {"complete": False}})
+
+
+def note_found(session: Session, sha256: str) -> bool:
+    """Note that the bytes of a blob are there again. Returns whether they were lost."""
+    lost = select(BlobRow.sha256).where(BlobRow.sha256 == sha256, BlobRow.lost_at.is_not(None)).limit(1)
+    if session.execute(lost).first() is None:
+        return False
+    _note(session, sha256, None, {ArtifactRow: {"lost_at": None}, ModelRow: {"complete": True}})
+    return True
+
+
+def _note(session: Session, sha256: str, lost_at: float | None, changes: Mapping[Any, Mapping[str, Any]]) -> None:
+    """Write it into every namespace: they share the bytes in the store."""
+    blob = BlobRow
+    session.execute(update(blob).where(blob.sha256 == sha256).values(lost_at=lost_at))
+    namespaces: Sequence[str] = session.execute(select(blob.namespace).where(blob.sha256 == sha256)).scalars().all()
+    for row, bound, number in USERS:
+        users = select(number).where(bound.namespace.in_(namespaces), bound.sha256 == sha256)
+        more = exists().where(
+            number == row.seq,
+            blob.namespace == bound.namespace,
+            blob.sha256 == bound.sha256,
+            blob.lost_at.is_not(None),
+        )
+        # What still lacks another blob stays lost.
+        whole = () if lost_at is not None else (~more,)
+        session.execute(update(row).where(row.seq.in_(users), *whole).values(**changes[row]))

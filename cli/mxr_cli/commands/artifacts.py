@@ -99,7 +99,7 @@ def _answers(artifact: ListedArtifact) -> str:
     if artifact.state != INTACT:
         return f"no: it is {artifact.state}; push it again, or have it compiled again"
     yes = "yes" if artifact.answers_requests else "no"
-    return f"{yes}: the namespace serves {matching.DESCRIPTIONS[artifact.serve]}"
+    return f"{yes}: the namespace serves {matching.describe_rule(artifact.serve)}"
 
 
 def _serves(artifact: ListedArtifact, arch: GfxArch) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mxr.artifact.matching import DESCRIPTIONS
+from mxr.artifact.matching import describe_rule
 from mxr.errors import DamagedError, MismatchError, MxrError, UsageError
 from mxr.protocol.artifacts import PublicationIntent
 from mxr.request.builder import RequestOptions
@@ -189,6 +189,6 @@ def _describe(artifact: Artifact, warnings: list[str]) -> None:
         note("mxr: not verifiable from the file, taken from the options: " + ", ".join(artifact.claimed))
     if not artifact.answers_requests:
         note(
-            f"mxr: requests do not get this artifact yet, because the namespace serves {DESCRIPTIONS[artifact.serve]}. "
-            f"To promote it: mxr promote {artifact.id[:12]}"
+            "mxr: requests do not get this artifact yet, because the namespace serves "
+            f"{describe_rule(artifact.serve)}. To promote it: mxr promote {artifact.id[:12]}"
         )

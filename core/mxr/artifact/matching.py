@@ -17,6 +17,7 @@ from mxr.errors import UsageError
 from mxr.facts import stated
 from mxr.util.doc import Doc
 from mxr.util.frozen import dataclass
+from mxr.version import __version__
 
 from .attributes import COUNTS, HARDWARE, LIBRARIES, PATCHES, Attributes, Constraints, RelatedKey
 from .key import Difference
@@ -33,7 +34,12 @@ DESCRIPTIONS = {
     BUILT_ONLY: "only artifacts that a worker built or somebody promoted",
     PROMOTED_ONLY: "only promoted artifacts",
 }
-"""What a namespace with each rule serves, for messages."""
+
+
+def describe_rule(rule: str) -> str:
+    """Return what a namespace with a rule serves, for messages. A newer registry may have other rules."""
+    return DESCRIPTIONS.get(rule, f"what its rule {rule!r} says, which mxr {__version__} does not know")
+
 
 READER, WORKER, PUBLISHER = SOURCES = ("reader", "worker", "publisher")
 """Who states a fact of an artifact. READER: the registry read it from the file. WORKER: the worker that compiled the

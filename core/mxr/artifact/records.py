@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any
 
-from mxr.util.codec import Timestamp, encode, refuse
+from mxr.util.codec import Timestamp, encode
 from mxr.util.doc import Doc
 from mxr.util.frozen import dataclass
 
@@ -108,12 +108,6 @@ class ListedArtifact:
     state: Annotated[
         str, Doc("`lost`: the registry's store lacks bytes of it, so it answers no request.", enum=STATES)
     ] = INTACT
-
-    def __post_init__(self) -> None:
-        if self.origin not in ORIGINS:
-            raise refuse("origin", " or ".join(ORIGINS), self.origin)
-        if self.serve not in SERVE_RULES:
-            raise refuse("serve", " or ".join(SERVE_RULES), self.serve)
 
     @property
     def answers_requests(self) -> bool:

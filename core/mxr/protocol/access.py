@@ -99,6 +99,9 @@ class Token:
     created_by: Annotated[str, Doc("Who made it.")]
     expires_at: Annotated[Timestamp | None, Doc("When the token expires; null: never.")] = None
     used_at: Annotated[Timestamp | None, field_docs.USED_AT] = None
+    used_with: Annotated[
+        str | None, Doc("The program of the last use, as its `User-Agent` says.", examples=["mxr/0.1.0"])
+    ] = None
     revoked_at: Annotated[Timestamp | None, Doc("When it was revoked; null: it was not.")] = None
 
 

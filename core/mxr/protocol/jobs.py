@@ -80,8 +80,6 @@ class JobFailure:
     ] = "unknown"
 
     def __post_init__(self) -> None:
-        if self.kind not in FAILURE_KINDS:
-            raise refuse("kind", " or ".join(FAILURE_KINDS), self.kind)
         limits.check_length(self.name, limits.MAX_WORD_LENGTH, "name")
         limits.check_length(self.message, limits.MAX_MESSAGE_LENGTH, "message")
 
@@ -295,6 +293,8 @@ class FailJob:
     provenance: Annotated[Mapping[str, Any], field_docs.PROVENANCE] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.failure.kind not in FAILURE_KINDS:
+            raise refuse("failure.kind", " or ".join(FAILURE_KINDS), self.failure.kind)
         limits.check_length(self.log, limits.MAX_LOG_BYTES, "log")
         limits.check_document(self.provenance, limits.MAX_PROVENANCE_BYTES, limits.MAX_PROVENANCE_DEPTH, "provenance")
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mxr.artifact.attributes import RelatedKey, Request
 from mxr.artifact.key import value_text
 from mxr.artifact.manifest import File, Manifest
-from mxr.artifact.matching import DESCRIPTIONS, Match, Verdict, apply_rules
+from mxr.artifact.matching import Match, Verdict, apply_rules, describe_rule
 from mxr.artifact.records import Artifact
 from mxr.artifact.target import Inputs
 from mxr.cache.store import CONFIRMABLE, Answer, Cache, CachedAnswer, CachedArtifact, CacheState, is_same_offer
@@ -248,7 +248,7 @@ def resolve_with_etag(request: Request, client: Client, *, hurry: bool = False) 
     if not hit.artifact.answers_requests:
         raise DamagedError(
             f"The registry answered with artifact {hit.artifact.id[:12]}, which its own rule excludes: it is "
-            f"{hit.artifact.origin} and not promoted, and the namespace serves {DESCRIPTIONS[hit.artifact.serve]}.",
+            f"{hit.artifact.origin} and not promoted, and the namespace serves {describe_rule(hit.artifact.serve)}.",
             hint="Run the same version of mxr on both sides, and check for proxies that change replies.",
             context={"id": hit.artifact.id, "origin": hit.artifact.origin, "serve": hit.artifact.serve},
         )
@@ -284,7 +284,7 @@ def fetch_compiled(identity: str, request: Request, cache: Cache, client: Client
     if not answer.artifact.answers_requests:
         raise NoSuchArtifactError(
             f"The program is compiled as artifact {identity[:12]}, but the namespace serves "
-            f"{DESCRIPTIONS[answer.artifact.serve]}.",
+            f"{describe_rule(answer.artifact.serve)}.",
             hint=f"Promote it: `mxr promote {identity[:12]}`. Then repeat the command.",
             context={"id": answer.artifact.id, "serve": answer.artifact.serve},
         )

@@ -1,4 +1,4 @@
-"""Which bytes the store has lost, and which releases a schema serves.
+"""Which bytes the store has lost, the program that used a token last, and which releases work on a schema.
 
 Revision 0002. It only adds columns that may be absent from an INSERT: the release before it works on this schema.
 """
@@ -16,6 +16,7 @@ down_revision = "0001"
 COLUMNS: tuple[tuple[str, str, Any, str | None], ...] = (
     ("blobs", "lost_at", sa.Double(), None),
     ("artifacts", "lost_at", sa.Double(), None),
+    ("tokens", "used_with", sa.String(100), None),
     ("registry", "compatible", sa.String(4), "0001"),
 )
 

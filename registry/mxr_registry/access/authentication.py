@@ -98,7 +98,7 @@ class Authenticator:
         self._revoked: dict[str, float] = {}
         self._reading: set[str] = set()
         self._lock = threading.Lock()
-        self._uses: dict[str, float] = {}
+        self._uses: dict[str, tuple[float, str]] = {}
         self._timer: threading.Timer | None = None
         self._closed = False
         self._refused, self._logged_at = 0, -LOG_INTERVAL
@@ -145,8 +145,8 @@ class Authenticator:
             self._known[id] = found
         return found
 
-    def check(self, token: str, known: KnownToken) -> Caller:
-        """Return the caller whose token this is. Raises `UnauthenticatedError`.
+    def check(self, token: str, known: KnownToken, agent: str = "") -> Caller:
+        """Return the caller whose token this is. `agent`: the program that it uses. Raises `UnauthenticatedError`.
 
         Only the holder of the whole token learns why it is not valid.
         """
@@ -159,7 +159,7 @@ class Authenticator:
         if caller.expires_at is not None and caller.expires_at <= moment:
             raise _ended(caller, "expired", caller.expires_at)
         if moment - known.used_at > USE_WRITTEN:
-            self._note_use(caller.token, known, moment)
+            self._note_use(caller.token, known, moment, agent)
         return caller
 
     def revoke(self, id: str, moment: float) -> None:
@@ -178,18 +178,18 @@ class Authenticator:
         text = "a request was refused" if count == 1 else f"{count} requests were refused"
         log.warning("%s; the last one came from %s: %s", text, address or "an unknown address", problem.message)
 
-    def _note_use(self, id: str, known: KnownToken, moment: float) -> None:
+    def _note_use(self, id: str, known: KnownToken, moment: float, agent: str) -> None:
         with self._lock:
             if id in self._known:
                 self._known[id] = replace(known, used_at=moment)
-            self._uses[id] = moment
+            self._uses[id] = moment, agent
             if self._timer is None and not self._closed:
                 self._timer = threading.Timer(WRITE_DELAY, self.write_uses)
                 self._timer.daemon = True
                 self._timer.start()
 
     def write_uses(self) -> None:
-        """Write the times of the last uses to the database. What cannot be written is left out."""
+        """Write the last uses to the database. What cannot be written is left out."""
         with self._lock:
             uses, self._uses, self._timer = self._uses, {}, None
         try:

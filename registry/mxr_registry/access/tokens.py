@@ -18,6 +18,7 @@ from typing import Any
 from sqlalchemy import func, insert, select, update
 
 from mxr.artifact.limits import MAX_TOKENS
+from mxr.display.text import printable
 from mxr.errors import ConflictError, Json, MxrError, NotFoundError
 from mxr.protocol.access import TOKEN_ID, CreateToken, NewToken, Token, check_scopes
 from mxr.util import codec
@@ -36,6 +37,7 @@ ROWS = select(
     TokenRow.created_by,
     TokenRow.expires_at,
     TokenRow.used_at,
+    TokenRow.used_with,
     TokenRow.revoked_at,
     Now().label("moment"),
 )
@@ -124,11 +126,12 @@ def revoked(session: Session) -> list[str]:
     return list(session.execute(select(TokenRow.id).where(TokenRow.revoked_at.is_not(None))).scalars())
 
 
-def record_uses(session: Session, uses: Mapping[str, float]) -> None:
-    """Write the time of the last use of each token, by its id."""
-    for id, moment in sorted(uses.items()):
+def record_uses(session: Session, uses: Mapping[str, tuple[float, str]]) -> None:
+    """Write the last use of each token, by its id: the time, and the `User-Agent`."""
+    for id, (moment, agent) in sorted(uses.items()):
         later = (TokenRow.used_at.is_(None)) | (TokenRow.used_at < moment)
-        session.execute(update(TokenRow).where(TokenRow.id == id, later).values(used_at=moment))
+        values = {"used_at": moment, "used_with": printable(agent)[:100] or None}
+        session.execute(update(TokenRow).where(TokenRow.id == id, later).values(values))
 
 
 def _token(row: Row) -> Token:
@@ -146,6 +149,7 @@ def _token(row: Row) -> Token:
         created_by=row.created_by,
         expires_at=_time(row.expires_at),
         used_at=_time(row.used_at),
+        used_with=row.used_with,
         revoked_at=_time(row.revoked_at),
     )
 

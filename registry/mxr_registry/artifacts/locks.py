@@ -12,7 +12,7 @@ from sqlalchemy import delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from mxr.artifact.limits import MAX_LOCKS, MAX_LOCKS_EACH
-from mxr.artifact.matching import DESCRIPTIONS, allows
+from mxr.artifact.matching import allows, describe_rule
 from mxr.errors import ConflictError, Json, NoSuchArtifactError, NotAllowedError, NotFoundError, UsageError
 from mxr.protocol.artifacts import RegisteredLock
 from mxr.util.codec import Timestamp, encode
@@ -112,7 +112,7 @@ def _refuse_unserved(session: Session, namespace: str, rows: Iterable[Row], pinn
     if fresh := [id for id in unserved if id not in pinned]:
         raise NotAllowedError(
             f"{len(fresh)} of the lock's artifacts do not answer requests, because the namespace {namespace} serves "
-            f"{DESCRIPTIONS[rule]}: {', '.join(id[:12] for id in fresh[:MAX_NAMED])}.",
+            f"{describe_rule(rule)}: {', '.join(id[:12] for id in fresh[:MAX_NAMED])}.",
             hint=f"Promote them (`POST /v1/artifacts/{{id}}/promote`), or {namespaces.change_command(namespace)}.",
             context={"serve": {"rule": rule, "namespace": namespace, "excluded": fresh[:1000]}},
         )

@@ -14,7 +14,7 @@ from sqlalchemy import select
 from mxr.artifact import matching, target
 from mxr.artifact.attributes import ALLOWANCES, Constraints, RelatedKey, Request
 from mxr.artifact.key import Difference, Key, other_releases, value_text
-from mxr.artifact.matching import BUILT_ONLY, DESCRIPTIONS, PROMOTED_ONLY, Candidate, allows
+from mxr.artifact.matching import BUILT_ONLY, PROMOTED_ONLY, Candidate, allows, describe_rule
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.records import INTACT, LOST
 from mxr.display.text import counted
@@ -113,7 +113,7 @@ def _excluded(
     ids = [each.candidate.id for each in near if each.excluded]
     return NoSuchArtifactError(
         f"{message}artifact {ids[0][:12]} matches, but it is {near[0].candidate.origin} and not promoted, and the "
-        f"namespace {namespace} serves {DESCRIPTIONS[rule]}.",
+        f"namespace {namespace} serves {describe_rule(rule)}.",
         hint=f"{'Request a compile (`POST /v1/jobs`), or promote' if rule == BUILT_ONLY else 'Promote'} the artifact "
         f"(`POST /v1/artifacts/{{id}}/promote`), or {namespaces.change_command(namespace)}.",
         context={**context, "serve": {"rule": rule, "namespace": namespace, "excluded": ids}},

@@ -87,10 +87,10 @@ class NamespaceRow(Base):
 
 
 class TokenRow(Base):
-    """A token of the principal `name`. `sha256` is that of the whole token, which the registry does not keep.
-
-    `scopes` are separated by spaces. `used_at` is accurate to a minute. `revoked_at` is never removed: the store keeps
-    the ids of revoked tokens too, so that a restored backup of the database does not make one valid again.
+    """A token of the principal `name`. `sha256` is that of the whole token, which the registry does not keep. `scopes`
+    are separated by spaces. `used_at` is accurate to a minute, `used_with` is the `User-Agent` of that use.
+    `revoked_at` is never removed: the store keeps the ids of revoked tokens too, so that a restored backup of the
+    database does not make one valid again.
     """
 
     __tablename__ = "tokens"
@@ -106,6 +106,7 @@ class TokenRow(Base):
     expires_at: Mapped[float | None]
     used_at: Mapped[float | None]
     revoked_at: Mapped[float | None]
+    used_with: Mapped[str | None] = mapped_column(String(100))
 
     __table_args__ = (UniqueConstraint("id"), Index(None, "name", "seq"), {"sqlite_autoincrement": True})
 

@@ -184,7 +184,8 @@ def _line(found: Token, *, new: bool = False) -> str:
     else:
         words.append("never expires")
     if not new:
-        words.append(f"last used {_day(found.used_at)}" if found.used_at is not None else UNUSED)
+        by = f" by {found.used_with}" if found.used_with else ""
+        words.append(f"last used {_day(found.used_at)}{by}" if found.used_at is not None else UNUSED)
     return ", ".join(words)
 
 

@@ -165,7 +165,7 @@ async def admit(request: Request, scopes: tuple[str, ...]) -> Caller:
         known = authenticator.at_once(token)
         if known is None:
             known = await services.resolve_threads.run(authenticator.read, token)
-        caller = authenticator.check(token, known)
+        caller = authenticator.check(token, known, request.headers.get("user-agent", ""))
     except UnauthenticatedError as problem:
         authenticator.log_refusal(await address_of(request), problem)
         raise

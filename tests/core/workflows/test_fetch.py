@@ -98,11 +98,12 @@ def test_an_answer_that_its_own_facts_exclude_is_not_taken(
 ) -> None:
     said = message_document(answer(Attributes()).artifact) | {"serve": serve, "origin": origin, "promoted_at": promoted}
     taken = promoted or serve == "any" or (serve, origin) == ("built", "built")
-    known = serve in ("any", "built", "promoted") and origin in ("built", "pushed")
+    # A newer registry may have rules and origins that this client does not know: an unknown rule allows nothing.
+    taken = taken and serve in ("any", "built", "promoted")
     with lying_registry({"artifact": said, "match": {}, "urls": {}, "etag": "x"}) as client:
-        if known and taken:
+        if taken:
             assert resolve(Request(KEY), client).artifact.answers_requests
-        elif known:
+        elif serve is not None:
             with pytest.raises(DamagedError, match="its own rule excludes"):
                 resolve(Request(KEY), client)
         else:

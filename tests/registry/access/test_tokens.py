@@ -63,16 +63,16 @@ def test_the_last_use_is_shown(server: RegistryUnderTest) -> None:
     assert made["token"]["expires_at"] is None and "no use recorded" in token(server, "ls").stdout
     (before,) = [each for each in server.ok("GET", "/v1/tokens")["items"] if each["id"] == made["token"]["id"]]
     assert before == made["token"] and before["used_at"] is None and before["created_by"] == "mxr-registry"
-    assert whoami(server, made["secret"])[0] == 200
+    agent = {"user-agent": "mxr/0.0.9\x9b" + "x" * 200}
+    assert server.call("GET", "/v1/whoami", headers=as_token(made["secret"]) | agent)[0] == 200
 
     def used() -> Any:
         (found,) = [each for each in server.ok("GET", "/v1/tokens")["items"] if each["id"] == made["token"]["id"]]
         return found["used_at"]
 
     assert until(used) > made["token"]["created_at"]
-    assert re.search(
-        rf"{made['token']['id']} of prod: metrics, never expires, last used 20", token(server, "ls").stdout
-    )
+    line = rf"{made['token']['id']} of prod: metrics, never expires, last used 20\S+ \S+ UTC by mxr/0.0.9\\x9bx+\.\.\.$"
+    assert re.search(line, token(server, "ls").stdout, re.MULTILINE)
 
 
 def test_two_tokens_of_one_principal_overlap(server: RegistryUnderTest) -> None:

@@ -22,8 +22,8 @@ from mxr_registry.database.identity import RegistryIdentity
 from mxr_registry.database.session import Database
 from mxr_registry.jobs.notifications import JobNotifier
 
-from . import metrics
 from .artifacts import inspection
+from .metrics import FleetMetrics
 from .openapi import openapi_document
 from .routes import (
     api_page,
@@ -49,6 +49,7 @@ from .server.middleware import CLOSE, BodyMemory, IdentifiedApp, RequestIds, Sub
 from .server.probes import Probe
 from .server.reply_memory import ReplyMemory
 from .server.request_guard import RequestGuard
+from .server.request_record import RequestRecords
 from .storage import open_store
 
 log = logging.getLogger("mxr_registry")
@@ -69,6 +70,7 @@ def create_app(settings: RegistrySettings) -> FastAPI:
     store = open_store(settings.store_url, settings.s3)
     identity, limits, stopping = RegistryIdentity(db), settings.limits, threading.Event()
     store.owner.wanted = lambda: identity.known
+    fleet = FleetMetrics(db, settings.rules)
     app = FastAPI(
         title="mxr registry",
         description="Artifact registry and compile queue for MIGraphX programs, matched to GPU and software versions.",
@@ -80,6 +82,7 @@ def create_app(settings: RegistrySettings) -> FastAPI:
         # A request meets them in this order. Then its route checks the token, and reads the body (`server.scoped`).
         middleware=[
             Middleware(RequestIds, stopping=stopping, answer=settings.connections.answer),
+            Middleware(RequestRecords),
             *([Middleware(SubPath, root=settings.root_path)] if settings.root_path else []),
             Middleware(RequestGuard, allowed=(*settings.allowed_hosts, settings.host)),
             Middleware(IdentifiedApp, identity=identity),
@@ -90,7 +93,6 @@ def create_app(settings: RegistrySettings) -> FastAPI:
     app.state.services = Services(
         settings=settings,
         authenticator=Authenticator(db),
-        counters=metrics.Counters(),
         identity=identity,
         notifier=JobNotifier(db, settings.rules),
         db=db,
@@ -102,7 +104,12 @@ def create_app(settings: RegistrySettings) -> FastAPI:
         downloads=DownloadBuffers(limits.download_memory),
         uploads=UploadSlots(limits.upload_seconds),
         stopping=stopping,
-        probes={"database": Probe("registry's database", db.ping), "store": Probe("registry's store", store.ready)},
+        fleet=fleet,
+        probes={
+            "database": Probe("registry's database", db.ping),
+            "store": Probe("registry's store", store.ready),
+            "fleet": Probe("registry's database", fleet.read),
+        },
     )
     for router in (resolve.direct_router, *(module.router for module in MODULES)):
         # Not include_router, which builds every route again when the first request comes: 50 ms for that one, and a

@@ -127,6 +127,10 @@ class Authenticator:
         finally:
             self._reading.discard(id)
 
+    def remembered(self, token: str) -> KnownToken | None:
+        """Return what was known of a token last, however long ago: for what is told while the database is away."""
+        return self._known.get(_id_of(token))
+
     def _learn(self, id: str, rows: Sequence[Row]) -> KnownToken:
         if not rows:
             raise not_valid()

@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import exists, select, update
 
+from mxr_registry import counters
 from mxr_registry.database.session import Database, Session, now
 from mxr_registry.database.tables import ArtifactBlobRow, ArtifactRow, BlobRow, ModelBlobRow, ModelRow
 
@@ -21,6 +22,7 @@ def note_lost(db: Database, sha256: str) -> None:
     """Note that the bytes of a blob are missing or damaged: no request is answered with what needs them."""
     with db.writing() as session:
         moment = now(session)
+        counters.LOST_BLOBS.inc()
         _note(session, sha256, moment, {ArtifactRow: {"lost_at": moment}, ModelRow: {"complete": False}})
 
 

@@ -14,6 +14,7 @@ from sqlalchemy.exc import DataError, DBAPIError, OperationalError, SQLAlchemyEr
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from mxr.errors import DiskFullError, MxrError, TemporaryError, UsageError
+from mxr_registry import counters
 
 log = logging.getLogger("mxr_registry")
 
@@ -78,6 +79,7 @@ def translate_errors() -> Iterator[None]:
     try:
         yield
     except PoolTimeout:
+        counters.REFUSED.labels("database").inc()
         raise TemporaryError("The registry has too many requests at once.") from None
     except DBAPIError as problem:
         translated = translate(problem)

@@ -325,6 +325,31 @@ class MissRow(Base):
     __table_args__ = (Index(None, "namespace", "last_at"),)
 
 
+class EventRow(Base):
+    """What somebody did: a row of the trail. `principal`, `address`: who, and from where. `subject`: to what.
+
+    It refers to no other row, because it outlives what it tells of. Runs of maintenance have no namespace.
+    """
+
+    __tablename__ = "events"
+
+    seq: Mapped[int] = mapped_column(Serial, primary_key=True)
+    namespace: Mapped[str] = mapped_column(Namespace)
+    at: Mapped[float]
+    kind: Mapped[str] = mapped_column(String(40))
+    principal: Mapped[str] = mapped_column(Namespace)
+    address: Mapped[str] = mapped_column(Namespace)
+    subject: Mapped[str] = mapped_column(String(200))
+    detail_json: Mapped[str | None] = mapped_column(Text)
+
+    __table_args__ = (
+        Index(None, "namespace", "seq"),
+        Index(None, "subject", "seq"),
+        Index(None, "kind", "at"),
+        {"sqlite_autoincrement": True},
+    )
+
+
 class LockRow(Base):
     """A registered lock. Its artifacts cannot be removed while it exists. `created_by`: the principal it belongs to."""
 

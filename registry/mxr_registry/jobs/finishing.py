@@ -15,6 +15,7 @@ from mxr.artifact.target import FEATURES
 from mxr.errors import DamagedError, Json, MismatchError, NoSuchBlobError
 from mxr.protocol import jobs as job_protocol
 from mxr.util import codec
+from mxr_registry import counters
 from mxr_registry.artifacts import catalog, publication
 from mxr_registry.artifacts.amendment import CheckedPublication, PublicationSource
 from mxr_registry.artifacts.publication import Inspect
@@ -72,8 +73,11 @@ def finish(
         try:
             with transitions.job_transaction(db) as session:
                 row = lease_endings.require_lease(session, namespace, row.id, done.fence)
-                _close(session, row, done, checked)
-                return tracking.at(session, rules, row.seq).job
+                seconds = _close(session, row, done, checked)
+                job = tracking.at(session, rules, row.seq).job
+            counters.COMPILES.labels(row.arch or "ref", "done").inc()
+            counters.COMPILE_SECONDS.labels(row.arch or "ref").observe(seconds)
+            return job
         except IntegrityError:
             continue
     raise NoSuchBlobError("A blob of this artifact has just been swept.")
@@ -118,7 +122,8 @@ def _broken_promises(pinned: Attributes, made: Attributes) -> list[Difference]:
     ]
 
 
-def _close(session: Session, row: Row, done: job_protocol.FinishJob, checked: CheckedPublication) -> None:
+def _close(session: Session, row: Row, done: job_protocol.FinishJob, checked: CheckedPublication) -> float:
+    """Close a job with its artifact, and return the seconds of the compile."""
     seconds = estimates.seconds_in(dict(done.artifact.provenance))
     if seconds is None:
         seconds = now(session) - (row.started_at or now(session))
@@ -133,3 +138,4 @@ def _close(session: Session, row: Row, done: job_protocol.FinishJob, checked: Ch
     logs.append(session, row.seq, done.log)
     transitions.record_event(session, row.seq, job_protocol.DONE, f"published {checked.id}", row.worker_name)
     workers.mark_seen(session, row.namespace, row.worker, now(session))
+    return float(seconds)

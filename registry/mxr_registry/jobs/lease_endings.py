@@ -12,6 +12,7 @@ from sqlalchemy import select
 
 from mxr.errors import ConflictError, Json
 from mxr.protocol import jobs as job_protocol
+from mxr_registry import counters
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.job_tables import JobRow
 from mxr_registry.database.session import Database, Now, Row, Session, now
@@ -118,6 +119,7 @@ def _end_attempt(
         _cancelled(session, row)
         return
     note = f"{failure.kind} {failure.name}: {failure.message}"
+    counters.COMPILES.labels(row.arch or "ref", _outcome(rules, row, failure, lost)).inc()
     if failure.kind != job_protocol.TRANSIENT or row.attempts >= rules.attempts:
         failures.remember(session, rules, row, failure)
         transitions.change(session, row.seq, *lease_guards(row), lost=lost)
@@ -132,6 +134,15 @@ def _end_attempt(
     )
 
 
+def _outcome(rules: JobRules, row: Row, failure: job_protocol.JobFailure, lost: int) -> str:
+    """What the metrics call the end of an attempt."""
+    if failure.kind == job_protocol.POISON:
+        return "quarantined"
+    if lost:
+        return "lost"
+    return "failed" if failure.kind != job_protocol.TRANSIENT or row.attempts >= rules.attempts else "retried"
+
+
 def close_failed(session: Session, seq: int, failure: str) -> None:
     """Close an open job as failed."""
     transitions.change(
@@ -140,5 +151,6 @@ def close_failed(session: Session, seq: int, failure: str) -> None:
 
 
 def _cancelled(session: Session, row: Row) -> None:
+    counters.COMPILES.labels(row.arch or "ref", "cancelled").inc()
     transitions.change(session, row.seq, *lease_guards(row), **CLOSED, state=job_protocol.CANCELLED)
     transitions.record_event(session, row.seq, job_protocol.CANCELLED, "stopped by its worker", row.worker_name)

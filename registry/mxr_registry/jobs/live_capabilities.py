@@ -48,6 +48,10 @@ class LiveCapabilities:
             for lane in (*lanes.lanes_of(can), *lanes.cross_lanes_of(can)):
                 self._by_lane.setdefault(lane, []).append(can)
 
+    def knows(self, lane: str) -> bool:
+        """Whether there is a worker or a pool for a lane, whatever a job of it asks for besides."""
+        return lane in self._by_lane or lanes.cross_lane(lane) in self._by_lane
+
     def able(
         self, lane: str, constraints: Constraints
     ) -> Iterator[tuple[WorkerCapabilities, capabilities.CompileMethod]]:

@@ -29,6 +29,7 @@ from mxr.errors import ConflictError, Json, NoSuchBlobError, NoSuchModelError, T
 from mxr.protocol import jobs as job_protocol
 from mxr.protocol.artifacts import message_document
 from mxr.util.codec import Timestamp, canonical
+from mxr_registry import counters
 from mxr_registry.access.scopes import Caller
 from mxr_registry.artifacts import blobs, catalog, resolution
 from mxr_registry.config import lanes
@@ -283,6 +284,7 @@ def _create(session: Session, namespace: str, submission: _Submission) -> int:
     key, moment = submission.request.key, now(session)
     waiting = select(func.count()).where(JobRow.namespace == namespace, JobRow.state == job_protocol.QUEUED)
     if session.execute(waiting).scalar_one() >= MAX_OPEN_JOBS:
+        counters.REFUSED.labels("jobs").inc()
         raise TemporaryError(
             f"{MAX_OPEN_JOBS} jobs wait in the queue, which is the limit.",
             hint="Try again when workers finished some.",

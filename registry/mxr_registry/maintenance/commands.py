@@ -147,14 +147,17 @@ def backup(folder: Path, as_json: bool, **given: Any) -> None:
     Only what DIR lacks is copied, and verified. Bytes that no row needs any more are removed from DIR. Exits with
     status 65 if bytes are damaged; all others are backed up. Rows in PostgreSQL are backed up by pg_dump.
     """
+    from mxr_registry.database import trail
+
     from .backup import NAMED, back_up
 
     settings = _embedded_settings("backed up with pg_dump", **given)
     if not settings.database.exists():
         raise no_registry(settings)
-    store = own_store(settings, existing_database(settings))
-    done = back_up(settings.database, store, folder, lambda message: write_line(message, err=True))
+    db = existing_database(settings)
+    done = back_up(settings.database, own_store(settings, db), folder, lambda message: write_line(message, err=True))
     blobs = done.blobs
+    trail.note_run(db, "backup", done.to_json())
     text = (
         f"{folder}: {counted(blobs.copied + blobs.present, 'blob')}, {blobs.copied} of them copied now "
         f"({counted(blobs.bytes, 'byte')}), {done.dropped} dropped that no row needs."

@@ -17,7 +17,7 @@ from mxr.util.codec import canonical, decode
 from mxr.util.hashing import sha256_chunks, xxh3_chunks
 from mxr_registry.artifacts import lost
 from mxr_registry.artifacts.blobs import lock_name
-from mxr_registry.database import schema
+from mxr_registry.database import schema, trail
 from mxr_registry.database.session import Database, Row, Session, advisory_lock
 from mxr_registry.database.tables import ArtifactBlobRow, ArtifactRow, BlobRow, ModelBlobRow, ModelRow
 from mxr_registry.storage.store import Store, StoredItem
@@ -103,6 +103,8 @@ class Fsck:
                 self._found("found", f"blob {row.sha256}", "its bytes were lost, and are there again", True)
         for item in list(self.store.walk()):
             self._check_stored(item)
+        found = self.report.to_json()
+        trail.note_run(self.db, "fsck", found | {"findings": len(found["findings"])})
         return self.report
 
     def _found(self, kind: str, name: str, words: str, repaired: bool = False) -> None:

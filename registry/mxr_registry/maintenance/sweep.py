@@ -30,6 +30,7 @@ from mxr_registry.artifacts.blobs import lock_name
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.config.retention import DAY, RetentionRules
 from mxr_registry.config.settings import RegistrySettings
+from mxr_registry.database import trail
 from mxr_registry.database.job_tables import JobRow, RememberedFailureRow
 from mxr_registry.database.session import Database, Session, advisory_lock, now
 from mxr_registry.database.tables import ArtifactBlobRow, ArtifactRow, BlobRow, MissRow, ModelBlobRow, ModelRow, UseRow
@@ -111,6 +112,8 @@ class Sweep:
         self._models()
         self._blobs()
         self._old_records()
+        if not self.report.dry:
+            trail.note_run(self.db, "sweep", self.report.to_json())
         return self.report
 
     def _artifacts(self) -> None:

@@ -26,7 +26,7 @@ from mxr_registry.database.identity import RegistryIdentity
 from mxr_registry.database.paging import PageFilters
 from mxr_registry.database.session import Database
 from mxr_registry.jobs.notifications import JobNotifier
-from mxr_registry.metrics import Counters
+from mxr_registry.metrics import FleetMetrics
 from mxr_registry.server.download_buffers import DownloadBuffers
 from mxr_registry.server.fair_places import CheckingPool, FairPlaces, Requester, UploadSlots
 from mxr_registry.server.probes import Probe
@@ -53,7 +53,6 @@ class Services:
 
     settings: RegistrySettings
     authenticator: Authenticator
-    counters: Counters
     identity: RegistryIdentity
     notifier: JobNotifier
     db: Database
@@ -64,13 +63,14 @@ class Services:
     checking: CheckingPool
     downloads: DownloadBuffers
     uploads: UploadSlots
+    fleet: FleetMetrics
+    probes: Mapping[str, Probe]
     log_places: FairPlaces = field(default_factory=lambda: FairPlaces(LOG_PAGES))
     surveys: CheckingPool = field(default_factory=lambda: CheckingPool(SURVEYS, SURVEYS_WAITING))
     body_threads: ThreadPool = field(default_factory=lambda: ThreadPool(BODIES))
     lease_threads: ThreadPool = field(default_factory=lambda: ThreadPool(LEASES))
     upload_threads: ThreadPool = field(default_factory=lambda: ThreadPool(UPLOADS))
     resolve_threads: ThreadPool = field(default_factory=lambda: ThreadPool(RESOLVES))
-    probes: Mapping[str, Probe] = field(default_factory=dict)
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set when this process was told to stop: it still serves, but wants no new clients."""
 

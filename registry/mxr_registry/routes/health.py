@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Response
+from fastapi.concurrency import run_in_threadpool
 
 from mxr.errors import TemporaryError
 from mxr.util.doc import Doc
@@ -16,6 +17,9 @@ from mxr_registry.openapi import text_reply
 from .deps import ServicesDep, scoped_router
 
 router = scoped_router(tags=["health"])
+
+PARTS = ("database", "store")
+"""What a registry needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +56,23 @@ async def get_readiness(services: ServicesDep) -> Readiness:
     """
     if services.stopping.is_set():
         raise TemporaryError("This registry is stopping; it still serves those who ask it.")
-    database, store = await asyncio.gather(*(services.probes[part].failure() for part in ("database", "store")))
+    database, store = await asyncio.gather(*(services.probes[part].failure() for part in PARTS))
     if database is not None:
         raise TemporaryError(database.message, hint=database.hint)
     return Readiness("ok", "ok" if store is None else store.message)
 
 
 @router.get("/metrics", responses=text_reply("Metrics in the text format of Prometheus."))
-def get_metrics(services: ServicesDep) -> Response:
+async def get_metrics(services: ServicesDep) -> Response:
     """Metrics for Prometheus.
 
-    Jobs, queue, workers, compile seconds by arch, and resolve hits and misses.
+    What this process counted since it started; whether it reaches database and store; and what the database has, under
+    names that begin with `mxr_fleet_`, the same at each registry that shares it. Served while the database is away.
     """
-    with services.db.reading() as session:
-        text = metrics.text(session, services.rules, services.counters)
-    return Response(text, media_type="text/plain; version=0.0.4")
+    probes = services.probes
+    failures = dict(zip(probes, await asyncio.gather(*(each.failure() for each in probes.values())), strict=True))
+    reached = {name: metrics.ReachedPart(failures[name] is None, probes[name].seconds) for name in PARTS}
+    inspections = {"running": services.checking.running, "waiting": services.checking.waiting}
+    fleet = services.fleet.families if failures["fleet"] is None else []
+    found = await run_in_threadpool(metrics.text, services.settings, services.store, reached, inspections, fleet)
+    return Response(found, media_type="text/plain; version=0.0.4")

@@ -13,6 +13,7 @@ from mxr.artifact.candidates import Candidates
 from mxr.artifact.partial import PartialRequest
 from mxr.errors import Json, TooLargeError
 from mxr.protocol.artifacts import Misses, NamespaceDefaults, ResolveReply
+from mxr_registry import counters
 from mxr_registry.artifacts import candidates, misses, namespaces, resolution
 from mxr_registry.jobs.live_capabilities import LiveCapabilities
 from mxr_registry.openapi import errors
@@ -35,7 +36,7 @@ async def resolve(message: Repeated[Request], services: ServicesDep, caller: Cal
     if found is None:
         # A miss reads and writes much more than a hit: it does not take the threads of hits.
         await run_in_threadpool(resolution.refuse, services.db, caller.namespace, message)
-    services.counters.hits.inc()
+    counters.HITS.inc()
     return found
 
 

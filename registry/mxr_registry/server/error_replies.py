@@ -11,15 +11,28 @@ from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from mxr.errors import MEDIA_TYPE, InterruptionError, MxrError, NoSuchBlobError, NotFoundError, UsageError
+from mxr.errors import (
+    MEDIA_TYPE,
+    InterruptionError,
+    MxrError,
+    NoSuchArtifactError,
+    NoSuchBlobError,
+    NotFoundError,
+    UsageError,
+)
 from mxr.protocol.artifacts import REGISTRY_HEADER
+from mxr_registry import counters
 from mxr_registry.artifacts import blobs, lost
+from mxr_registry.metrics import reason_of
 
 from . import request_id
 from .request_id import error_body
 from .scoped import allowed_methods
 
 log = logging.getLogger("mxr_registry")
+
+REQUESTED = ("/v1/resolve", "/v1/candidates")
+"""Where an artifact is asked for."""
 
 
 def error_reply(error: MxrError, status: int, headers: Mapping[str, str] | None = None) -> Response:
@@ -41,13 +54,13 @@ def reply_to_mxr_error(request: Request, problem: Exception) -> Response:
     # Not where a client left: any number of clients may do so.
     if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(problem, InterruptionError):
         log.warning("%s %s: %s", request.method, request.url.path, problem.message)
-    services = request.app.state.services
-    services.counters.count_error(request.url.path, problem)
+    if isinstance(problem, NoSuchArtifactError) and request.url.path in REQUESTED:
+        counters.MISSES.labels(reason_of(problem)).inc()
     if isinstance(problem, NoSuchBlobError) and problem.context.get(blobs.LOST):
         log.warning("%s", problem.message)
         # Where this fails, the next reader of these bytes notes it.
         with suppress(MxrError):
-            lost.note_lost(services.db, problem.context["missing"][0])
+            lost.note_lost(request.app.state.services.db, problem.context["missing"][0])
     return error_reply(problem, problem.status)
 
 

@@ -24,6 +24,7 @@ from anyio import CapacityLimiter, move_on_after
 
 from mxr.errors import InterruptionError, TemporaryError, TooManyRequestsError
 from mxr.util.hashing import CHUNK
+from mxr_registry import counters
 from mxr_registry.server.threads import ThreadPool
 
 RETRY_AFTER = 5.0
@@ -92,6 +93,11 @@ class FairPlaces:
         """The places that are taken at this moment."""
         return int(self._limiters[ALL].borrowed_tokens) if ALL in self._limiters else 0
 
+    @property
+    def requests(self) -> int:
+        """The requests that have a place or wait for one."""
+        return self._requests[ALL]
+
     @asynccontextmanager
     async def place(self, client: Requester) -> AsyncIterator[None]:
         """Wait for a place, and hold it for the block. Raises as `share` does."""
@@ -130,7 +136,9 @@ class FairPlaces:
         full = [name for name, part in parts.items() if self._requests[name] >= part(self._places + self._waiting)]
         if not full:
             return
-        if full[0] in (OTHERS, ALL):
+        common = full[0] in (OTHERS, ALL)
+        counters.REFUSED.labels("places" if common else "client").inc()
+        if common:
             error = TemporaryError("The registry has too many requests of this kind at the same time.")
         else:
             error = TooManyRequestsError("This client has too many requests of this kind at the same time.")
@@ -200,6 +208,16 @@ class CheckingPool:
         self._places = FairPlaces(running, waiting)
         self._threads = ThreadPool(running)
         self._turns: dict[str, _Turn] = {}
+
+    @property
+    def running(self) -> int:
+        """The calls that run at this moment."""
+        return self._places.taken
+
+    @property
+    def waiting(self) -> int:
+        """The calls that wait at this moment."""
+        return self._places.requests - self._places.taken
 
     async def run(self, client: Requester, call: Callable[..., T], *arguments: object, turn: str | None = None) -> T:
         """Return the result of a call in a thread of this pool. Calls with the same `turn` run one after the other.

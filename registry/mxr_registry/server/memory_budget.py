@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from mxr.errors import TemporaryError
+from mxr_registry import counters
 
 RETRY_AFTER = 5.0
 """Seconds after which a client is asked to try again."""
@@ -50,6 +51,7 @@ class Reservation:
     def grow(self, size: int) -> None:
         """Hold so many more bytes. Raises `TemporaryError` if there are not as many."""
         if not self._budget.take(size):
+            counters.REFUSED.labels("body_memory").inc()
             error = TemporaryError(
                 "The registry is handling too many large requests.", hint="Try again in some seconds."
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from mxr.errors import MxrError, TemporaryError
@@ -20,9 +21,18 @@ class Probe:
         self._name, self._check = name, check
         self._threads = ThreadPool(1)
         self._running: asyncio.Future[object] | None = None
+        self.seconds = 0.0
+        """How long the last one took that was waited for."""
 
     async def failure(self) -> MxrError | None:
         """Return why the check failed, None where it succeeded."""
+        begun = time.monotonic()
+        try:
+            return await self._failure()
+        finally:
+            self.seconds = time.monotonic() - begun
+
+    async def _failure(self) -> MxrError | None:
         if self._running is None or self._running.done():
             self._running = asyncio.ensure_future(self._threads.run(self._check))
             # Its result may be read by nobody, who waited too long.

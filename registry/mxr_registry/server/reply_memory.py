@@ -12,6 +12,7 @@ import re
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mxr.errors import TemporaryError
+from mxr_registry import counters
 from mxr_registry.server.memory_budget import RETRY_AFTER, MemoryBudget
 
 from .middleware import send_error
@@ -81,6 +82,7 @@ class _Reply:
             return
         if not self._budget.take(len(body)):
             self._refused = True
+            counters.REFUSED.labels("reply_memory").inc()
             error = TemporaryError("Too many large replies wait for their clients.", hint="Try again in some seconds.")
             await send_error(self._send, error, error.status, (b"retry-after", f"{RETRY_AFTER:.0f}".encode()))
             return

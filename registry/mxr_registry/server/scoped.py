@@ -7,9 +7,11 @@ one. Source of the rules: RFC 9110, section 15.5.6.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from dataclasses import is_dataclass
 from http import HTTPStatus
 from typing import Any, get_args, get_type_hints
@@ -19,15 +21,17 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
-from mxr.errors import UnauthenticatedError
-from mxr.protocol.access import WORK
-from mxr_registry.access.authentication import Authenticator, own_caller, require, token_of
+from mxr.errors import TemporaryError, UnauthenticatedError
+from mxr.protocol.access import METRICS, WORK
+from mxr_registry.access.authentication import Authenticator, KnownToken, own_caller, require, token_of
 from mxr_registry.access.scopes import Caller, scopes_of
+from mxr_registry.database.trail import ACTOR, Actor
 from mxr_registry.json_text import to_json
 from mxr_registry.openapi import describe
 
 from .bodies import Body
 from .reply_memory import BEGIN_BUILDING, LISTS
+from .request_record import RECORD
 
 
 def fixed_path(router: APIRouter, path: str, *others: str) -> None:
@@ -50,6 +54,9 @@ def allowed_methods(routes: Iterable[BaseRoute], path: str) -> list[str]:
     ]
     return sorted({method for route in found if route.name != REFUSAL for method in route.methods or ()})
 
+
+SOON = 2.0
+"""Seconds in which the database says whether a token is still valid, before metrics are served to it."""
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -85,13 +92,14 @@ class ScopedRoute(APIRoute):
         handle = self.get_injecting_handler()
         scopes, body = self.scopes, self.body
         builds = "GET" in (self.methods or ()) and LISTS.fullmatch(self.path) is not None
-        if not scopes and body is None:
-            return handle
+        name = f"{' '.join(sorted(self.methods or ()))} {self.path}"
 
         async def checked(request: Request) -> Response:
+            request.scope[RECORD].route = name
             request.scope["mxr.scopes"] = scopes
             if scopes:
-                request.scope["mxr.caller"] = await admit(request, scopes)
+                request.scope["mxr.caller"] = caller = await admit(request, scopes)
+                request.scope[RECORD].principal = caller.principal
             if builds:
                 await request.scope[BEGIN_BUILDING]()
             if body is not None:
@@ -157,6 +165,7 @@ async def admit(request: Request, scopes: tuple[str, ...]) -> Caller:
     own = own_caller(request.scope)
     if own is not None:
         require(own, scopes)
+        ACTOR.set(Actor(own.principal, "this host"))
         return own
     services = request.app.state.services
     authenticator: Authenticator = services.authenticator
@@ -164,13 +173,32 @@ async def admit(request: Request, scopes: tuple[str, ...]) -> Caller:
         token = token_of(request.scope["headers"])
         known = authenticator.at_once(token)
         if known is None:
-            known = await services.resolve_threads.run(authenticator.read, token)
+            reading = services.resolve_threads.run(authenticator.read, token)
+            known = await (reading if scopes[:1] != (METRICS,) else _soon(reading, authenticator.remembered(token)))
         caller = authenticator.check(token, known, request.headers.get("user-agent", ""))
     except UnauthenticatedError as problem:
         authenticator.log_refusal(await address_of(request), problem)
         raise
     require(caller, scopes)
+    ACTOR.set(Actor(caller.principal, await address_of(request)))
     return caller
+
+
+async def _soon(reading: Coroutine[Any, Any, KnownToken], remembered: KnownToken | None) -> KnownToken:
+    """Return what the database says of a token; what it said last, where it does not answer soon.
+
+    Metrics tell of a database that is away, so they are served meanwhile.
+    """
+    task = asyncio.ensure_future(reading)
+    if remembered is None:
+        return await task
+    await asyncio.wait({task}, timeout=SOON)
+    if not task.done():
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        return remembered
+    with suppress(TemporaryError):
+        return task.result()
+    return remembered
 
 
 async def admit_again(request: Request) -> None:

@@ -66,6 +66,7 @@ class LocalStore:
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
+        self.folder: Path | None = self.root
         self.digests = FileDigests()
         self.owner = StoreOwner(self._read_owner, f"in {self.root}", 0.0)
         self._checked: VerifiedBlobs[FileStamp] = VerifiedBlobs()

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from cachetools import FIFOCache
 
@@ -107,6 +108,7 @@ class ObjectStore:
     """A `Store` under one prefix of a bucket."""
 
     page = HEAD
+    folder: Path | None = None
 
     def __init__(self, bucket: Bucket, prefix: str, *, signs_for_remote: bool, signs_for_local: bool) -> None:
         """`signs_for_remote`, `signs_for_local`: whether clients elsewhere and on this machine get signed URLs."""

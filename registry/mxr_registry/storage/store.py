@@ -21,6 +21,7 @@ from functools import reduce
 from hashlib import sha256
 from hashlib import sha256 as new_sha256
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from cachetools import LRUCache
@@ -265,12 +266,14 @@ class StoredItem:
 class Store(Protocol):
     """A blob store. `page`: number of bytes for which one read costs about as much as reading 1 byte, or 0.
 
-    `digests`: the sha256 of files whose blobs this process received in order.
+    `digests`: the sha256 of files whose blobs this process received in order. `folder`: on whose disk the bytes are;
+    None on a server.
     """
 
     page: int
     digests: FileDigests
     owner: StoreOwner
+    folder: Path | None
 
     def reach(self) -> None:
         """Check that the store can be reached as it is configured. Raises `UsageError`, `TemporaryError`."""

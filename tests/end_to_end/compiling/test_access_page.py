@@ -149,6 +149,6 @@ def test_metrics_are_read_with_their_token(desk: tuple[Desk, Registry]) -> None:
     shell.paste(block_with("create serving"))
     script = 'printf "Authorization: Bearer %s" "$(cat metrics.token)" > header; '
     done = shell.paste(script + f'curl -sS --cacert "$MXR_CA_FILE" -H @header {registry.url}/metrics')
-    assert "mxr_jobs" in done.stdout
+    assert "mxr_fleet_jobs" in done.stdout
     said: Any = json.loads(shell.paste(f'curl -sS --cacert "$MXR_CA_FILE" {registry.url}/metrics').stdout)
     assert said["code"] == "unauthenticated"

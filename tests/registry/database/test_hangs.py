@@ -85,6 +85,10 @@ def test_every_request_ends_within_its_time(start: Start, server_of_ours: Postgr
         status, problem, seconds = timed(lambda: server.call("GET", "/readyz"))
         assert status == 503 and "database" in problem["detail"] and seconds < 5
         assert server.call("GET", "/healthz") == (200, {"ok": True})
+        metrics = server.get("/metrics")
+        # A token that was valid a moment ago reads them: they tell that the database is away.
+        assert metrics.status == 200 and 'mxr_up{part="database"} 0.0' in metrics.data.decode()
+        assert "mxr_fleet_jobs" not in metrics.data.decode() and 'mxr_up{part="store"} 1.0' in metrics.data.decode()
     until(lambda: server.call("GET", "/readyz")[0] == 200)
     assert {each()[0] for each in asks} <= {200, 404}
 

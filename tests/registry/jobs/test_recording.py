@@ -119,4 +119,4 @@ ort = {generation = "B", version = "1.27.1"}
     (found,) = registry.ok("GET", "/v1/pools")["items"]
     assert (found["can"]["ort"], found["queued"]) == (ORT, 1)
     lane = {"arch": "gfx908", "vendor": "amd", "kind": "gpu", "rocm": "7.2", "migraphx": "2.15", "form": "ort:B:1.27.1"}
-    assert registry.metric("mxr_queue_jobs", **lane, state="queued") == 1
+    assert registry.metric("mxr_fleet_queue_jobs", **lane, state="queued") == 1

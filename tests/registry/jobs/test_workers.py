@@ -64,7 +64,8 @@ def test_a_worker_that_signed_off_is_not_there(registry: Any, parts: Parts) -> N
     assert registry.error("POST", "/v1/jobs/claim", {"worker": id})["code"] == "not_found"
     assert registry.error("DELETE", f"/v1/workers/{id}")["code"] == "not_found"
     assert registry.error("DELETE", f"/v1/workers/{'0' * 32}")["code"] == "not_found"
-    assert [registry.metric("mxr_workers", state=state) for state in ("idle", "lost")] == [1, 0]
+    stays = {"arch": "gfx908", "migraphx": "2.15.0", "rocm": "7.2.1"}
+    assert [registry.metric("mxr_fleet_workers", **stays, state=state) for state in ("idle", "lost")] == [1, None]
     assert registry.register_worker("leaving") == id, "it comes back as itself"
     assert registry.submit(own(parts, "left"), require_worker=True)["state"] == "queued"
 
@@ -101,29 +102,3 @@ def test_a_lease_outlives_the_goodbye_of_its_worker(registry: Any, parts: Parts)
 )
 def test_a_worker_that_says_nonsense_is_refused(registry: Any, can: Any) -> None:
     assert registry.error("POST", "/v1/workers", {"name": "odd", "can": can})["code"] == "usage"
-
-
-def test_metrics(start: Start, parts: Parts) -> None:
-    registry = start()
-    registry.register_model()
-    key = own(parts, "metrics")
-    assert registry.call("POST", "/v1/resolve", {"key": key})[0] == 404
-    registry.submit(key)
-    registry.submit(parts.gpu_key())
-    registry.finish(registry.claim(registry.register_worker()))
-    registry.ok("POST", "/v1/resolve", {"key": key})
-    assert registry.call("POST", "/v1/resolve", {"key": own(parts, "metrics", fast_math=False)})[0] == 404
-    assert registry.get("/metrics").headers["content-type"].startswith("text/plain; version=0.0.4")
-    lane = {"arch": "gfx908", "vendor": "amd", "kind": "gpu", "rocm": "7.2", "migraphx": "2.15"}
-    found = {
-        "queued": registry.metric("mxr_jobs", state="queued"),
-        "done": registry.metric("mxr_jobs", state="done"),
-        "lane": registry.metric("mxr_queue_jobs", **lane, state="queued"),
-        "idle": registry.metric("mxr_workers", state="idle"),
-        "compiles": registry.metric("mxr_compile_seconds_count", arch="ref"),
-        "hits": registry.metric("mxr_resolve_hits_total"),
-        "nothing": registry.metric("mxr_resolve_misses_total", reason="nothing"),
-        "fast_math": registry.metric("mxr_resolve_misses_total", reason="fast_math"),
-    }
-    assert found == dict.fromkeys(found, 1)
-    assert registry.metric("mxr_compile_seconds_sum", arch="ref") == 12.5

@@ -22,6 +22,7 @@ from mxr.protocol.artifacts import Publish, RegisterModel
 from mxr_registry.access.scopes import Caller
 from mxr_registry.artifacts import blobs, models, publication
 from mxr_registry.artifacts.amendment import CheckedPublication, PublicationSource
+from mxr_registry.database.claim import id_of
 from mxr_registry.database.session import Database
 from mxr_registry.storage.local import LocalStore
 from mxr_registry.storage.store import Store
@@ -35,6 +36,7 @@ CONTENT = b"a program" * 100
 def upload_content(db: Database, folder: Path) -> tuple[Store, File]:
     """Upload `CONTENT` to a store in the folder. Returns the store and a file with these bytes."""
     store, name = LocalStore(folder / "store"), sha256(CONTENT).hexdigest()
+    store.adopt(id_of(db))
     upload = store.begin(name, len(CONTENT))
     upload.write(CONTENT)
     upload.commit()

@@ -49,7 +49,6 @@ from .server.middleware import CLOSE, BodyMemory, IdentifiedApp, RequestIds, Sub
 from .server.probes import Probe
 from .server.reply_memory import ReplyMemory
 from .server.request_guard import RequestGuard
-from .server.request_record import RequestRecords
 from .storage import open_store
 
 log = logging.getLogger("mxr_registry")
@@ -82,7 +81,6 @@ def create_app(settings: RegistrySettings) -> FastAPI:
         # A request meets them in this order. Then its route checks the token, and reads the body (`server.scoped`).
         middleware=[
             Middleware(RequestIds, stopping=stopping, answer=settings.connections.answer),
-            Middleware(RequestRecords),
             *([Middleware(SubPath, root=settings.root_path)] if settings.root_path else []),
             Middleware(RequestGuard, allowed=(*settings.allowed_hosts, settings.host)),
             Middleware(IdentifiedApp, identity=identity),

@@ -70,6 +70,8 @@ FULL: dict[str, Any] = {
     "workers": {"tokenSecret": SECRET, "pools": [MI300X, MI100]},
     "keda": {"tokenSecret": SECRET},
     "serviceMonitor": {"enabled": True, "tokenSecret": SECRET, "labels": {"release": "prometheus"}},
+    "alerts": {"enabled": True, "labels": {"release": "prometheus"}},
+    "dashboard": {"enabled": True},
     "backup": {"enabled": True},
     "cacheFill": {"enabled": True, "lock": "{}", "tokenSecret": SECRET},
     "nodeLabels": {"enabled": True},
@@ -165,6 +167,17 @@ def test_kubernetes_takes_every_object(values: Object, version: str) -> None:
         check(each, version)
     names = [(each["kind"], each["metadata"]["name"]) for each in found]
     assert len(names) == len(set(names))
+
+
+def test_rules_and_dashboard_are_those_of_the_files() -> None:
+    found = render(FULL)
+    rule = one(found, "PrometheusRule", "mxr")
+    assert rule["spec"] == yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
+    assert rule["metadata"]["labels"]["release"] == "prometheus"
+    board = one(found, "ConfigMap", "mxr-dashboard")
+    assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert json.loads(board["data"]["mxr.json"]) == json.loads((CHART / "files" / "dashboard.json").read_text())
+    assert not {"PrometheusRule"} & {each["kind"] for each in render(SMALL)}
 
 
 def test_the_check_finds_a_field_that_there_is_not() -> None:

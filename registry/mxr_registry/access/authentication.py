@@ -149,8 +149,8 @@ class Authenticator:
             self._known[id] = found
         return found
 
-    def check(self, token: str, known: KnownToken, agent: str = "") -> Caller:
-        """Return the caller whose token this is. `agent`: the program that it uses. Raises `UnauthenticatedError`.
+    def check(self, token: str, known: KnownToken, headers: Iterable[tuple[bytes, bytes]] = ()) -> Caller:
+        """Return the caller whose token this is, in a request with these headers. Raises `UnauthenticatedError`.
 
         Only the holder of the whole token learns why it is not valid.
         """
@@ -163,6 +163,7 @@ class Authenticator:
         if caller.expires_at is not None and caller.expires_at <= moment:
             raise _ended(caller, "expired", caller.expires_at)
         if moment - known.used_at > USE_WRITTEN:
+            agent = next((value.decode("latin-1") for name, value in headers if name == b"user-agent"), "")
             self._note_use(caller.token, known, moment, agent)
         return caller
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import func, insert, select
 from sqlalchemy.exc import SQLAlchemyError
@@ -27,8 +26,7 @@ RUNS = ("sweep", "fsck", "backup")
 """Kinds of events that are runs of maintenance."""
 
 
-@dataclass(frozen=True, slots=True)
-class Actor:
+class Actor(NamedTuple):
     """Who acts: the principal of a token, or this program itself; and the address of the client."""
 
     principal: str = "mxr-registry"

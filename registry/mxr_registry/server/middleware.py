@@ -1,6 +1,7 @@
 """Small ASGI middleware around the application, and the reply that refuses a request before it reaches it.
 
-RequestIds     adds `X-Request-ID` to every reply, and makes it the id of the request; and the version of mxr
+RequestIds     adds `X-Request-ID` to every reply, and makes it the id of the request; and the version of mxr; and
+               counts the request
 IdentifiedApp  adds `MXR-Registry`, the UUID of the database: clients keep what they cache apart by it
 SubPath        serves the registry below a path of a proxy, whether the proxy removes that path or passes it on
 BodyMemory     bounds the memory of the request bodies that one process holds at the same time
@@ -23,6 +24,7 @@ from mxr_registry.server.memory_budget import RESERVATION, MemoryBudget, Reserva
 
 from . import request_id
 from .request_id import error_body
+from .request_record import RECORD, RequestRecord
 
 
 async def send_error(send: Send, error: MxrError, status: int, *headers: tuple[bytes, bytes]) -> None:
@@ -55,14 +57,26 @@ class RequestIds:
         facts.dialect.set(facts.HTTP)
         wait_budget.begin(self._answer)
         header = (request_id.HEADER, request_id.begin_request(scope["headers"]).encode())
+        record = scope[RECORD] = RequestRecord()
+
+        async def receive_counted() -> Message:
+            message = await receive()
+            record.received += len(message.get("body", b""))
+            return message
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
+                record.status = message["status"]
                 close: list[tuple[bytes, bytes]] = [CLOSE] if self._stopping.is_set() else []
                 message["headers"] = [*message.get("headers", ()), header, VERSION, *close]
+            else:
+                record.sent += len(message.get("body", b""))
             await send(message)
 
-        await self.app(scope, receive, send_with_id)
+        try:
+            await self.app(scope, receive_counted, send_with_id)
+        finally:
+            record.count()
 
 
 NAME = REGISTRY_HEADER.lower().encode()

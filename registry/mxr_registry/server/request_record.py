@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from typing import Any
 
 from mxr_registry import counters
 
@@ -14,6 +13,9 @@ RECORD = "mxr.record"
 
 UNKNOWN = "none"
 """The route of a request that no route answered: any number of paths may be tried."""
+
+_CHILDREN: dict[tuple[str, int], tuple[Any, ...]] = {}
+"""The metrics by route and status, both of which are few. To look them up takes as long as all the counting."""
 
 
 @dataclass(slots=True)
@@ -27,39 +29,19 @@ class RequestRecord:
     sent: int = 0
     begun: float = field(default_factory=time.perf_counter)
 
+    def count(self) -> None:
+        """Count the request, which has ended."""
+        found = _CHILDREN.get((self.route, self.status)) or self._children()
+        found[0].inc()
+        found[1].observe(time.perf_counter() - self.begun)
+        if self.received:
+            found[2].inc(self.received)
+        if self.sent:
+            found[3].inc(self.sent)
 
-class RequestRecords:
-    """ASGI middleware that makes the record of each request, and counts it when it ends."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
-        record = scope[RECORD] = RequestRecord()
-
-        async def counted_receive() -> Message:
-            message = await receive()
-            record.received += len(message.get("body", b""))
-            return message
-
-        async def counted_send(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                record.status = message["status"]
-            else:
-                record.sent += len(message.get("body", b""))
-            await send(message)
-
-        try:
-            await self.app(scope, counted_receive, counted_send)
-        finally:
-            self._count(record)
-
-    def _count(self, record: RequestRecord) -> None:
-        route = record.route
-        counters.REQUESTS.labels(route, record.status).inc()
-        counters.REQUEST_SECONDS.labels(route).observe(time.perf_counter() - record.begun)
-        if record.received:
-            counters.RECEIVED.labels(route).inc(record.received)
-        if record.sent:
-            counters.SENT.labels(route).inc(record.sent)
+    def _children(self) -> tuple[Any, ...]:
+        seconds, *sizes = (
+            each.labels(self.route) for each in (counters.REQUEST_SECONDS, counters.RECEIVED, counters.SENT)
+        )
+        found = (counters.REQUESTS.labels(self.route, self.status), seconds, *sizes)
+        return _CHILDREN.setdefault((self.route, self.status), found)

@@ -175,12 +175,13 @@ async def admit(request: Request, scopes: tuple[str, ...]) -> Caller:
         if known is None:
             reading = services.resolve_threads.run(authenticator.read, token)
             known = await (reading if scopes[:1] != (METRICS,) else _soon(reading, authenticator.remembered(token)))
-        caller = authenticator.check(token, known, request.headers.get("user-agent", ""))
+        caller = authenticator.check(token, known, request.scope["headers"])
     except UnauthenticatedError as problem:
         authenticator.log_refusal(await address_of(request), problem)
         raise
     require(caller, scopes)
-    ACTOR.set(Actor(caller.principal, await address_of(request)))
+    client = request.scope.get("client")
+    ACTOR.set(Actor(caller.principal, client[0] if client else ""))
     return caller
 
 

@@ -22,6 +22,7 @@ GROUPS = {
         "ls": "List the artifacts in the registry",
         "show": "Show the details of an artifact",
         "promote": "Make an artifact the first choice for its key",
+        "history": "List who published, promoted and removed what",
         "rm": "Remove an artifact from the registry",
     },
     "Compile": {

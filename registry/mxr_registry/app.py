@@ -29,6 +29,7 @@ from .routes import (
     api_page,
     artifacts,
     blobs,
+    events,
     health,
     job_logs,
     jobs,
@@ -56,7 +57,7 @@ log = logging.getLogger("mxr_registry")
 # What fleets call most comes first, and fixed paths come before those with an id in their place.
 MODULES = (
     *(resolve, health, artifacts, locks, uses, blobs, models, pipelines, jobs, job_logs, workers, queue),
-    *(tokens, api_page),
+    *(events, tokens, api_page),
 )
 
 

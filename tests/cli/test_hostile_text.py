@@ -191,6 +191,8 @@ def test_rows_of_a_registry(hostile: HostileRegistry, shown: Shown) -> None:
         ("jobs", job, "--follow"),
         ("workers",),
         ("misses",),
+        ("history",),
+        ("history", EVIL),
         ("whoami",),
         ("completion", "bash"),
         ("login",),

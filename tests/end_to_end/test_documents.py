@@ -32,7 +32,7 @@ COMMANDS = (
     ),
     *("consumers", "cache", "cache dir", "cache ls", "cache verify", "cache prune", "cache rm", "jobs", "workers"),
     *("precompile", "plan", "lock", "verify", "export", "import", "kserve-init", "config"),
-    *("login", "logout", "whoami", "completion", "misses"),
+    *("login", "logout", "whoami", "completion", "misses", "history"),
 )
 
 
@@ -79,6 +79,18 @@ def test_what_was_missed(mxr: Host, model: Path, gpu: tuple[str, ...]) -> None:
     assert (first["count"], first["request"]["key"]["precision"]) == (2, "int8")
     lines = mxr("misses", "--limit", "1").out.splitlines()
     assert len(lines) == 2 and lines[1].startswith("2 ") and "gfx908" in lines[1] and "int8" in lines[1]
+
+
+def test_who_did_what(mxr: Host, model: Path, published: dict[str, Any]) -> None:
+    mxr("promote", published["id"])
+    for what in (model, published["id"][:12], published["key"]["model"][:25]):
+        first, *_, last = mxr("history", what, "--json").json["events"]
+        assert (first["kind"], last["kind"]) == ("artifact.promote", "artifact.publish")
+        assert {each["subject"] for each in (first, last)} == {published["id"]}
+    lines = mxr("history", "--kind", "artifact.promote", "--limit", "1").out.splitlines()
+    assert lines[0].split() == ["WHEN", "WHAT", "OF", "BY", "FROM", "DETAIL"] and len(lines) == 2
+    assert f"artifact.promote  {published['id'][:12]}" in lines[1]
+    assert mxr("history", "--by", "nobody").out.splitlines()[1:] == []
 
 
 def test_documents_of_a_program_s_life(

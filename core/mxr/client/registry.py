@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from mxr.configuration.proxies import Proxy
     from mxr.protocol import access, surveys
     from mxr.protocol import jobs as job_protocol
+    from mxr.protocol.events import Event
 
 T = TypeVar("T")
 
@@ -282,6 +283,12 @@ class Client:
     def misses(self) -> Iterator[artifact_protocol.RecordedMiss]:
         """Yield the requests that found no artifact, latest first."""
         return (item for page in self._pages(artifact_protocol.Misses, "/misses", {}) for item in page.items)
+
+    def events(self, **filters: str | None) -> Iterator[Event]:
+        """Yield who did what, newest first. Filters: subject (its beginning), model, kind, principal."""
+        from mxr.protocol.events import Events
+
+        return (item for page in self._pages(Events, "/events", filters) for item in page.items)
 
     def workers(self) -> tuple[job_protocol.WorkerInfo, ...]:
         """Return all workers."""

@@ -35,11 +35,12 @@ def upgrade() -> None:
         sa.Column("principal", sa.String(100), nullable=False),
         sa.Column("address", sa.String(100), nullable=False),
         sa.Column("subject", sa.String(200), nullable=False),
+        sa.Column("model", sa.String(71), nullable=True),
         sa.Column("detail_json", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("seq", name="pk_events"),
         sqlite_autoincrement=True,
     )
-    for names in (("namespace", "seq"), ("subject", "seq"), ("kind", "at")):
+    for names in (("namespace", "seq"), ("namespace", "subject"), ("namespace", "model", "seq"), ("kind", "at")):
         op.create_index(f"ix_events_{'_'.join(names)}", "events", names)
     for table, name, kind, default in COLUMNS:
         op.add_column(table, sa.Column(name, kind, nullable=default is None, server_default=default))

@@ -34,6 +34,7 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "find_candidates": (FETCH,),
     "get_defaults": ANY,
     "list_misses": (FETCH,),
+    "list_events": (FETCH,),
     "list_artifacts": (FETCH,),
     "get_artifact": (FETCH,),
     "download_artifact_file": (FETCH,),

@@ -22,7 +22,8 @@ from mxr.display.text import printable
 from mxr.errors import ConflictError, Json, MxrError, NotFoundError
 from mxr.protocol.access import TOKEN_ID, CreateToken, NewToken, Token, check_scopes
 from mxr.util import codec
-from mxr.util.codec import Timestamp
+from mxr.util.codec import Timestamp, time_text
+from mxr_registry.database import trail
 from mxr_registry.database.paging import MAX_ROWS, list_page, read_cursor
 from mxr_registry.database.session import Database, Now, Row, Session, now
 from mxr_registry.database.tables import TokenRow
@@ -73,6 +74,8 @@ def create_token(session: Session, namespace: str, message: CreateToken, created
         "expires_at": None if message.expires is None else moment + message.expires,
     }
     session.execute(insert(TokenRow).values(values))
+    detail = {"name": message.name, "scopes": values["scopes"], "expires": time_text(values["expires_at"])}
+    trail.record(session, "token.create", id, detail, namespace=namespace)
     return NewToken(secret, find_token(session, id))
 
 
@@ -111,7 +114,9 @@ def revoke_tokens(session: Session, ids: Iterable[str]) -> int:
     row, moment, count = TokenRow, now(session), 0
     for id in ids:
         found = update(row).where(row.id == id, row.revoked_at.is_(None)).values(revoked_at=moment)
-        count += session.execute(found).rowcount
+        if session.execute(found.returning(row.name)).first() is not None:
+            trail.record(session, "token.revoke", id)
+            count += 1
     return count
 
 

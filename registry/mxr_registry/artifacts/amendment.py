@@ -25,6 +25,7 @@ from mxr.artifact.key import Difference
 from mxr.errors import ConflictError, MxrError, NotAllowedError
 from mxr.protocol.artifacts import Publish
 from mxr.util.codec import canonical, encode, time_text
+from mxr_registry.database import trail
 from mxr_registry.database.session import Row, Session, now
 from mxr_registry.database.tables import ArtifactRow, TombstoneRow
 
@@ -118,7 +119,10 @@ def _replace(session: Session, existing: Row, checked: CheckedPublication, **mor
     row, source = ArtifactRow, checked.source
     values = facts_of(session, existing.namespace, checked) | {"changed_at": now(session)} | more
     session.execute(update(row).where(row.seq == existing.seq).values(values))
-    log.info("the facts of artifact %s were replaced by %s (%s)", existing.id, source.created_by, source.origin)
+    differences = [each.to_json() for each in _differences(existing, checked)]
+    detail = {"origin": source.origin, "replaced": existing.origin, "differences": differences[:20]}
+    model = checked.message.key.model
+    trail.record(session, "artifact.amend", existing.id, detail, namespace=existing.namespace, model=model)
 
 
 def _differences(existing: Row, checked: CheckedPublication) -> list[Difference]:
@@ -174,6 +178,4 @@ def restore(session: Session, namespace: str, checked: CheckedPublication) -> di
                 removed, hint=f"Only {found.removed_by} or an administrator can restore it.", context={"id": checked.id}
             )
     session.execute(delete(row).where(*here))
-    by = source.worker or source.created_by
-    log.info("artifact %s, removed by %s, was restored by %s", checked.id, found.removed_by, by)
-    return {"restored_at": now(session), "restored_by": by}
+    return {"restored_at": now(session), "restored_by": source.worker or source.created_by}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
@@ -19,6 +19,7 @@ from mxr.artifact.records import INTACT, LOST
 from mxr.errors import Json, NotAllowedError, NotFoundError, UsageError
 from mxr.util.codec import decode, time_text
 from mxr.util.hashing import sha256_hex
+from mxr_registry.database import trail
 from mxr_registry.database.paging import ListFilters, begins_with, list_page, read_cursor
 from mxr_registry.database.session import Row, Session, advisory_lock, default_serve, now
 from mxr_registry.database.tables import (
@@ -259,7 +260,13 @@ def promote_artifact(session: Session, namespace: str, id: str) -> Json:
     latest = select(func.coalesce(func.max(ArtifactRow.promoted), 0)).where(
         ArtifactRow.namespace == namespace, ArtifactRow.digest == row.digest
     )
-    promoted = session.execute(latest).scalar_one() + 1
+    highest = session.execute(latest).scalar_one()
+    promoted = highest + 1
+    before = select(ArtifactRow.id).where(
+        ArtifactRow.namespace == namespace, ArtifactRow.digest == row.digest, ArtifactRow.promoted == highest
+    )
+    replaced = session.execute(before.limit(1)).scalar() if highest else None
+    _record(session, "artifact.promote", namespace, row, {"replaced": replaced})
     session.execute(
         update(ArtifactRow).where(ArtifactRow.seq == row.seq).values(promoted=promoted, promoted_at=now(session))
     )
@@ -319,4 +326,9 @@ def remove_artifact(
         raise _not_found(session, namespace, row.id)
     tombstone = {"namespace": namespace, "id": row.id, "removed_at": now(session), "removed_by": by}
     session.execute(insert(TombstoneRow).values(tombstone))
+    _record(session, "artifact.remove", namespace, row, {"forced": force, "sha256": row.sha256})
     return removed
+
+
+def _record(session: Session, kind: str, namespace: str, row: Row, detail: Mapping[str, Any]) -> None:
+    trail.record(session, kind, row.id, detail, namespace=namespace, model=json.loads(row.key_json)["model"])

@@ -16,6 +16,7 @@ from mxr.artifact.matching import allows, describe_rule
 from mxr.errors import ConflictError, Json, NoSuchArtifactError, NotAllowedError, NotFoundError, UsageError
 from mxr.protocol.artifacts import RegisteredLock
 from mxr.util.codec import Timestamp, encode
+from mxr_registry.database import trail
 from mxr_registry.database.paging import MAX_ROWS, list_page, read_cursor
 from mxr_registry.database.session import Database, Row, Session, now, upsert
 from mxr_registry.database.tables import ArtifactRow, LockArtifactRow, LockRow
@@ -24,6 +25,9 @@ from . import namespaces
 
 NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
 BATCH = 500
+MAX_TOLD = 50
+"""Artifacts that the trail names of those that a lock pins and releases."""
+
 MAX_NAMED = 20
 
 
@@ -49,11 +53,15 @@ def register_lock(
             if row.created_at == moment:
                 _refuse_too_many(session, namespace, created_by)
             _refuse_foreign(row, owner)
-            _refuse_unserved(session, namespace, rows, set(_ids(session, row.seq)))
+            before = set(_ids(session, row.seq))
+            _refuse_unserved(session, namespace, rows, before)
             wanted = sorted(row.seq for row in rows)
             session.execute(delete(LockArtifactRow).where(LockArtifactRow.lock == row.seq))
             if wanted:
                 session.execute(insert(LockArtifactRow), [{"lock": row.seq, "artifact": seq} for seq in wanted])
+            after = {each.id for each in rows}
+            detail = {"added": sorted(after - before)[:MAX_TOLD], "removed": sorted(before - after)[:MAX_TOLD]}
+            trail.record(session, "lock.put", name, detail | {"artifacts": len(after)}, namespace=namespace)
             return show_lock(session, namespace, name), row.created_at == moment
     except IntegrityError:
         raise NoSuchArtifactError(
@@ -182,6 +190,7 @@ def unregister_lock(session: Session, namespace: str, name: str, owner: str | No
     _refuse_foreign(find_lock(session, namespace, name), owner)
     removed = show_lock(session, namespace, name)
     session.execute(delete(LockRow).where(LockRow.namespace == namespace, LockRow.name == name))
+    trail.record(session, "lock.remove", name, {"artifacts": len(removed.artifacts)}, namespace=namespace)
     return removed
 
 

@@ -18,6 +18,7 @@ from mxr.errors import NotFoundError, UsageError
 from mxr.protocol.artifacts import NamespaceDefaults, message_document
 from mxr.util import codec
 from mxr.util.frozen import dataclass
+from mxr_registry.database import trail
 from mxr_registry.database.session import Session, default_serve, now, upsert
 from mxr_registry.database.tables import NamespaceRow
 
@@ -92,4 +93,6 @@ def change_namespace(session: Session, namespace: str, changes: Mapping[str, obj
     text = None if found.defaults == NamespaceDefaults() else codec.canonical(message_document(found.defaults))
     own = {"serve": None if found.serve == AUTO else found.serve, "defaults_json": text}
     upsert(session, NamespaceRow, {"name": namespace}, {**own, "created_at": now(session)}, own)
+    detail = {"set": found.to_json(), "replaced": known.to_json()}
+    trail.record(session, "namespace.set", namespace, detail, namespace=namespace)
     return found

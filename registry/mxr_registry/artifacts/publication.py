@@ -22,6 +22,7 @@ from mxr.artifact.target import show_precision
 from mxr.errors import ConflictError, Json, MismatchError, MxrError, NoSuchBlobError, UsageError
 from mxr.protocol.artifacts import Publish
 from mxr.util.codec import canonical, decode, encode
+from mxr_registry.database import trail
 from mxr_registry.database.session import Database, Session, now
 from mxr_registry.database.tables import ArtifactBlobRow, ArtifactInputRow, ArtifactRow
 from mxr_registry.storage.store import Store
@@ -195,6 +196,10 @@ def write_artifact(session: Session, namespace: str, checked: CheckedPublication
     inputs = [{"artifact": seq, "name": name} for name, _ in checked.message.key.inputs]
     if inputs:
         session.execute(insert(ArtifactInputRow), inputs)
+    detail = {"origin": checked.source.origin, "digest": checked.digest, "sha256": checked.message.manifest.sha256}
+    more = {"job": checked.source.job, "restored": values["restored_by"]}
+    detail |= {name: value for name, value in more.items() if value is not None}
+    trail.record(session, "artifact.publish", checked.id, detail, namespace=namespace, model=checked.message.key.model)
     return RecordedPublication(True)
 
 

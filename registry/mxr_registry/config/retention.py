@@ -52,6 +52,9 @@ class RetentionRules:
         absent="they are kept",
     )
     job_days: float = setting(90.0, "Remove closed jobs and their logs.", unit=DAYS, least=0, most=MOST_DAYS)
+    event_days: float = setting(
+        365.0, "Remove events of the trail (`mxr history`).", unit=DAYS, least=0, most=MOST_DAYS
+    )
     miss_days: float = setting(90.0, "Remove misses that did not recur.", unit=DAYS, least=0, most=MOST_DAYS)
     grace_hours: float = setting(
         24.0,

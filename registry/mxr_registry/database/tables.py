@@ -340,11 +340,13 @@ class EventRow(Base):
     principal: Mapped[str] = mapped_column(Namespace)
     address: Mapped[str] = mapped_column(Namespace)
     subject: Mapped[str] = mapped_column(String(200))
+    model: Mapped[str | None] = mapped_column(ModelIdentity)
     detail_json: Mapped[str | None] = mapped_column(Text)
 
     __table_args__ = (
         Index(None, "namespace", "seq"),
-        Index(None, "subject", "seq"),
+        Index(None, "namespace", "subject"),
+        Index(None, "namespace", "model", "seq"),
         Index(None, "kind", "at"),
         {"sqlite_autoincrement": True},
     )

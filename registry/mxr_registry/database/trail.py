@@ -6,18 +6,22 @@ A row is written in the transaction of the change that it tells.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
-from sqlalchemy import func, insert, select
+from pydantic import Field
+from sqlalchemy import func, insert, or_, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from mxr.display.text import printable
-from mxr.errors import MxrError
-from mxr.util.codec import canonical
+from mxr.errors import Json, MxrError
+from mxr.protocol.events import SHOWN_TO_ALL
+from mxr.util.codec import canonical, time_text
+from mxr_registry.json_text import stored
 
-from .session import Database, Session, now
+from .paging import ListFilters, begins_with, list_page, read_cursor
+from .session import Database, Row, Session, now
 from .tables import EventRow
 
 log = logging.getLogger("mxr_registry")
@@ -39,23 +43,42 @@ ACTOR: ContextVar[Actor] = ContextVar("actor", default=OPERATOR)
 
 
 def record(
-    session: Session, kind: str, subject: str = "", detail: Mapping[str, Any] | None = None, namespace: str = ""
+    session: Session,
+    kind: str,
+    subject: str = "",
+    detail: Mapping[str, Any] | None = None,
+    *,
+    namespace: str = "",
+    model: str | None = None,
 ) -> None:
-    """Record what is done in this transaction. `kind`: such as `artifact.promote`; `subject`: to what."""
+    """Record what is done in this transaction. `kind`: one of `KINDS`; `subject`: to what; `model`: of an artifact."""
+    record_all(session, kind, [(subject, model, detail)], namespace=namespace)
     actor = ACTOR.get()
-    row = {
-        "namespace": namespace,
-        "at": now(session),
-        "kind": kind,
-        "principal": actor.principal,
-        "address": actor.address[:100],
-        "subject": subject[:200],
-        "detail_json": canonical(detail) if detail else None,
-    }
-    session.execute(insert(EventRow).values(row))
     words = f" {canonical(detail)}" if detail else ""
     source = f" from {actor.address}" if actor.address else ""
     log.info("%s %s by %s%s%s", kind, printable(subject), printable(actor.principal), source, words)
+
+
+Subject = tuple[str, str | None, Mapping[str, Any] | None]
+"""To what something was done, its model, and the detail."""
+
+
+def record_all(session: Session, kind: str, subjects: Iterable[Subject], *, namespace: str) -> None:
+    """Record what is done to many objects, without a line of the log for each."""
+    actor, moment = ACTOR.get(), now(session)
+    known = {"namespace": namespace, "at": moment, "kind": kind, "principal": actor.principal[:100]}
+    rows = [
+        known
+        | {
+            "address": actor.address[:100],
+            "subject": subject[:200],
+            "model": model,
+            "detail_json": canonical(detail) if detail else None,
+        }
+        for subject, model, detail in subjects
+    ]
+    if rows:
+        session.execute(insert(EventRow), rows)
 
 
 def note_run(db: Database, kind: str, detail: Mapping[str, Any]) -> None:
@@ -72,3 +95,41 @@ def last_runs(session: Session) -> dict[str, float]:
     row = EventRow
     query = select(row.kind, func.max(row.at)).where(row.kind.in_(RUNS)).group_by(row.kind)
     return {kind: float(at) for kind, at in session.execute(query)}
+
+
+class EventFilters(ListFilters, frozen=True):
+    """Filters of the trail."""
+
+    subject: str | None = Field(
+        default=None, description="How the id or the name begins of what it was done to.", min_length=1, max_length=200
+    )
+    model: str | None = Field(default=None, description="The identity of the model.")
+    kind: str | None = Field(default=None, description="What was done, such as `artifact.promote`.")
+    principal: str | None = Field(default=None, description="Who did it.")
+
+
+def list_events(session: Session, namespace: str, filters: EventFilters, *, everything: bool) -> Json:
+    """Return one page of events, newest first. `everything`: all kinds, and addresses."""
+    row = EventRow
+    query = select(*row.__table__.c).where(row.namespace.in_((namespace, "")))
+    query = query.where(*filters.equal(row, "model", "kind", "principal"))
+    if not everything:
+        query = query.where(or_(*(begins_with(row.kind, each) for each in SHOWN_TO_ALL)))
+    if filters.subject is not None:
+        query = query.where(begins_with(row.subject, filters.subject))
+    if filters.after is not None:
+        (seq,) = read_cursor("events", filters.after, int)
+        query = query.where(row.seq < seq)
+
+    def shown(each: Row) -> Json:
+        return {
+            "at": time_text(each.at),
+            "kind": each.kind,
+            "principal": each.principal,
+            "subject": each.subject,
+            "address": (each.address or None) if everything else None,
+            "model": each.model,
+            "detail": stored(each.detail_json),
+        }
+
+    return list_page(session, query.order_by(row.seq.desc()), shown, "events", lambda each: (each.seq,), filters.limit)

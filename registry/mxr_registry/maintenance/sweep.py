@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import groupby
 from typing import Any, TypeVar
 
 from sqlalchemy import and_, delete, exists, func, or_, select, update
@@ -33,7 +34,16 @@ from mxr_registry.config.settings import RegistrySettings
 from mxr_registry.database import trail
 from mxr_registry.database.job_tables import JobRow, RememberedFailureRow
 from mxr_registry.database.session import Database, Session, advisory_lock, now
-from mxr_registry.database.tables import ArtifactBlobRow, ArtifactRow, BlobRow, MissRow, ModelBlobRow, ModelRow, UseRow
+from mxr_registry.database.tables import (
+    ArtifactBlobRow,
+    ArtifactRow,
+    BlobRow,
+    EventRow,
+    MissRow,
+    ModelBlobRow,
+    ModelRow,
+    UseRow,
+)
 from mxr_registry.jobs import lease_endings
 from mxr_registry.storage.store import Store
 
@@ -126,9 +136,13 @@ class Sweep:
         row = ArtifactRow
         newest = max(each.moment for each in batch)
         guards = (row.seq.in_([each.seq for each in batch]), row.used_at <= newest, row.promoted == 0)
-        query = select(row.seq).where(*guards, catalog.not_pinned()).with_for_update()
-        still_expired = session.execute(query).scalars().all()
-        return catalog.delete_rows(session, still_expired) if still_expired else 0
+        query = select(row.seq, row.namespace, row.id, row.model).where(*guards, catalog.not_pinned())
+        found = session.execute(query.order_by(row.namespace).with_for_update()).all()
+        why = {each.seq: each.why for each in batch}
+        for namespace, group in groupby(found, lambda each: each.namespace):
+            subjects = [(each.id, each.model, {"why": why[each.seq]}) for each in group]
+            trail.record_all(session, "artifact.expire", subjects, namespace=namespace)
+        return catalog.delete_rows(session, [each.seq for each in found]) if found else 0
 
     def _models(self) -> None:
         if self.retention.model_days is None:
@@ -208,6 +222,7 @@ class Sweep:
         self.report.misses = self._delete_and_count(MissRow, missed)
         self.report.failures = self._delete_and_count(RememberedFailureRow, RememberedFailureRow.expires_at < moment)
         self._delete_and_count(UseRow, UseRow.day < int(moment // DAY) - OLD_USES)
+        self._delete_and_count(EventRow, EventRow.at < moment - self.retention.event_days * DAY)
 
     def _delete_and_count(self, table: Any, where: Any) -> int:
         if self.report.dry:

@@ -81,7 +81,7 @@ def create_app(settings: RegistrySettings) -> FastAPI:
         redirect_slashes=False,
         # A request meets them in this order. Then its route checks the token, and reads the body (`server.scoped`).
         middleware=[
-            Middleware(RequestIds, stopping=stopping, answer=settings.connections.answer),
+            Middleware(RequestIds, stopping=stopping, answer=settings.connections.answer, logs=settings.verbose),
             *([Middleware(SubPath, root=settings.root_path)] if settings.root_path else []),
             Middleware(RequestGuard, allowed=(*settings.allowed_hosts, settings.host)),
             Middleware(IdentifiedApp, identity=identity),

@@ -130,8 +130,6 @@ def _copies(listener: socket.socket) -> list[socket.socket]:
 
 
 def _config(settings: RegistrySettings, app: Any, accept: Callable[..., asyncio.BaseProtocol]) -> uvicorn.Config:
-    if settings.verbose:
-        logging.getLogger("uvicorn.access").setLevel(logging.INFO)
     return uvicorn.Config(
         app,
         loop="uvloop",
@@ -141,7 +139,8 @@ def _config(settings: RegistrySettings, app: Any, accept: Callable[..., asyncio.
         lifespan="off",
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=list(settings.trusted_proxies),
-        access_log=settings.verbose,
+        # Each request has a line of our own (`server.request_record`).
+        access_log=False,
         log_config=None,
         log_level="info" if settings.verbose else "warning",
         timeout_graceful_shutdown=settings.graceful,  # type: ignore[arg-type]

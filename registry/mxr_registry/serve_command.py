@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mxr.artifact.matching import ANY, BUILT_ONLY
+from mxr.display import logs
 from mxr.display.streams import write_line
 from mxr.errors import UsageError
 from mxr_registry.config.settings import RegistrySettings, check_served
 
 from .command_options import database, read_values, settings_options
+from .server import request_id
 from .server.listeners import is_loopback, open_listeners, own_socket
 
 if TYPE_CHECKING:
@@ -82,6 +84,8 @@ def serve(data: Path | None, config: Path | None, words: tuple[str, ...], **give
     values = read_values(data=data, config=config, words=words, more=more)
     settings = RegistrySettings.of(values, os.environ)
     check_served(values, settings)
+    if settings.log == "json":
+        logs.use_json(request_id.current)
     for line in values.notes:
         logging.getLogger("mxr_registry").warning("%s", line)
     certificate = _certificate(settings)

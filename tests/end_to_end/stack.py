@@ -272,7 +272,7 @@ class Registry(RegistryProcess):
 
     def requests(self, begin: str) -> int:
         """The number of requests in its log that begin so, as in `GET /v1/blobs`."""
-        return self.log.read_text().count(f'"{begin}')
+        return self.log.read_text().count(f"requests: {begin}")
 
     def spoil(self, sha256: str) -> None:
         """Change one byte of a stored blob, as a bad disk would."""

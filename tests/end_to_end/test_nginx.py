@@ -46,6 +46,7 @@ def deployed(name: str, folder: Path, registries: list[Registry]) -> Iterator[tu
         "/etc/mxr/registry.pem;": f"{pem};",
         "/etc/mxr/registry.key;": f"{key};",
         "include /etc/nginx/mxr-proxy.conf;": f"include {proxy};",
+        "/var/log/nginx/mxr.log ": f"{folder}/mxr.log ",
         "server unix:/run/mxr/registry.sock ": f"server unix:{unix} " if unix else f"server {first} ",
         "#server 10.1.2.4:8765 ": f"server {second} ",
     }.items():
@@ -113,7 +114,10 @@ def test_a_full_round(
         page = pool.request("GET", f"{origin}{path}/docs")
         assert page.status == 200 and b"docs/page.js" in page.data
         lines = "".join(each.log.read_text() for each in both)
-        assert "127.0.0.1:" in lines and "203.0.113.7" not in lines
+        assert "from 127.0.0.1 in" in lines and "203.0.113.7" not in lines
+        # One id leads from nginx to the registry that answered.
+        (line,) = [each for each in (tmp_path / "nginx" / "mxr.log").read_text().splitlines() if "?wait=1" in each]
+        assert f"(request {line.rpartition(' ')[2]})" in lines
         assert all(each.requests("") for each in both), "nginx uses both"
 
         # One of the registries ends; the other serves.

@@ -151,7 +151,7 @@ class TestSignedUrls:
         begun = inside.count("GET", found.sha256)
         found.fetch("one")
         assert inside.count("GET", found.sha256) == begun + 1
-        assert found.registry.requests(f"GET {found.blob} ") == 1
+        assert found.registry.requests(f"GET {found.blob}: ") == 1
 
     def test_whole_files_come_from_the_registry(self, start_s3: Start, publish: Publish, outside: Faulty) -> None:
         found = publish(start_s3())

@@ -214,7 +214,7 @@ def test_data_belongs_to_its_user_only(start: Start, tmp_path: Path) -> None:
 
 def test_forwarded_addresses_are_believed_from_trusted_proxies_only(start: Start, tmp_path: Path) -> None:
     for name, flags, shown in (
-        ("plain", (), "127.0.0.1:"),
+        ("plain", (), "from 127.0.0.1 in"),
         ("behind", ("--trusted-proxies", "127.0.0.0/8"), "192.0.2.7"),
     ):
         server = start("--verbose", *flags, data=tmp_path / name)

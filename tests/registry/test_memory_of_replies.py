@@ -21,6 +21,7 @@ from mxr.util.hashing import CHUNK
 from mxr_registry.routes.deps import LOG_PAGES
 from mxr_registry.server.download_buffers import COPIES, MIN_CHUNK, DownloadBuffers
 from mxr_registry.server.reply_memory import BEGIN_BUILDING, FREE, LISTS, LISTS_AT_ONCE, PIECE, ReplyMemory
+from mxr_registry.server.request_record import RECORD, RequestRecord
 from mxr_registry.server.scoped import ScopedRoute
 
 MIB = 1 << 20
@@ -145,6 +146,7 @@ def test_a_list_waits_for_its_place_after_its_token_was_checked(path: str) -> No
         raise AssertionError("it was not admitted")
 
     scope = {"type": "http", "method": "GET", "path": path, "headers": [], "app": application(), BEGIN_BUILDING: begin}
+    scope[RECORD] = RequestRecord()
     with pytest.raises(UnauthenticatedError):
         asyncio.run(route.get_route_handler()(Request(scope)))
 

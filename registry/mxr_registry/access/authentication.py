@@ -19,6 +19,7 @@ from cachetools import FIFOCache
 from sqlalchemy import bindparam, select
 from sqlalchemy.exc import SQLAlchemyError
 
+from mxr.display.logs import RepeatedLines
 from mxr.display.text import printable
 from mxr.errors import MxrError, NotAllowedError, UnauthenticatedError
 from mxr.protocol.access import ADMIN, LOCAL, TOKEN, WORK
@@ -41,8 +42,7 @@ USE_WRITTEN = 60.0
 """Seconds between two times of use of the same token that are written to the database."""
 
 WRITE_DELAY = 5.0
-LOG_INTERVAL = 60.0
-"""Seconds between two lines of the log about tokens that are not valid."""
+"""Seconds after which a use is written, with others of that time."""
 
 OWN_PEER = "mxr.own_peer"
 """The name under which the ASGI scope of a request says whether it came from the registry's own user or root."""
@@ -101,7 +101,7 @@ class Authenticator:
         self._uses: dict[str, tuple[float, str]] = {}
         self._timer: threading.Timer | None = None
         self._closed = False
-        self._refused, self._logged_at = 0, -LOG_INTERVAL
+        self._refusals = RepeatedLines(log)
 
     def at_once(self, token: str) -> KnownToken | None:
         """Return what is known of a token without waiting for the database; None where `read` has to be called.
@@ -174,14 +174,9 @@ class Authenticator:
             self._known.pop(id, None)
 
     def log_refusal(self, address: str, problem: MxrError) -> None:
-        """Log a request whose token is not valid. There is one line a minute about all of them."""
-        with self._lock:
-            self._refused += 1
-            if time.monotonic() - self._logged_at < LOG_INTERVAL:
-                return
-            count, self._refused, self._logged_at = self._refused, 0, time.monotonic()
-        text = "a request was refused" if count == 1 else f"{count} requests were refused"
-        log.warning("%s; the last one came from %s: %s", text, address or "an unknown address", problem.message)
+        """Log a request whose token is not valid."""
+        source = address or "an unknown address"
+        self._refusals.warning("refused", f"a request from {source} was refused: {problem.message}")
 
     def _note_use(self, id: str, known: KnownToken, moment: float, agent: str) -> None:
         with self._lock:

@@ -124,6 +124,7 @@ class ServeSettings:
         option="--tls-key",
     )
     verbose: bool = setting(False, "Log every request.", option="--verbose")
+    log: str = setting("text", "How the lines of the log are written.", choices=("text", "json"))
     registry_id: str | None = setting(
         None,
         "The id of the registry (`mxr-registry status` shows it). With it, no other database is served, and an empty "
@@ -198,6 +199,7 @@ class RegistrySettings:
     port: int | None = None
     unix: Path | None = None
     verbose: bool = False
+    log: str = "text"
     registry_id: str | None = None
     drain: float | None = None
     graceful: float = 120.0
@@ -236,6 +238,7 @@ class RegistrySettings:
             port=served.port,
             unix=served.unix,
             verbose=served.verbose,
+            log=served.log,
             registry_id=served.registry_id,
             drain=served.drain,
             graceful=served.graceful,

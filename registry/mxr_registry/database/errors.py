@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from sqlalchemy.exc import DataError, DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from mxr.display.logs import RepeatedLines
 from mxr.errors import DiskFullError, MxrError, TemporaryError, UsageError
 from mxr_registry import counters
 
-log = logging.getLogger("mxr_registry")
+repeated = RepeatedLines(logging.getLogger("mxr_registry"))
 
 SERVER_HINT = "Check the database server. The registry reconnects by itself once the server answers."
 REACH_HINT = (
@@ -85,7 +86,8 @@ def translate_errors() -> Iterator[None]:
         translated = translate(problem)
         if translated is None:
             raise
-        log.warning("database: %s", _one_line(problem))
+        line = f"database: {_one_line(problem)}"
+        repeated.warning(line, line)
         raise translated from problem
 
 

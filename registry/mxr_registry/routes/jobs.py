@@ -35,6 +35,7 @@ from mxr.util.codec import HUGE
 from mxr_registry.jobs import finishing, lease_endings, leases, submission, tracking, transitions
 from mxr_registry.openapi import LOCATION, Responses, errors
 from mxr_registry.server.bodies import Large
+from mxr_registry.server.request_record import note
 from mxr_registry.server.scoped import admit_again, fixed_path
 
 from .deps import CallerDep, JobId, RequesterDep, Services, ServicesDep, scoped_router
@@ -67,6 +68,7 @@ def request_compile(
     """
     job = submission.submit(services.db, services.store, services.rules, caller, message)
     services.notifier.notify()
+    note(digest=job["digest"], job=job["id"])
     if job["state"] in job_protocol.OPEN:
         response.status_code = HTTPStatus.ACCEPTED
         response.headers["location"] = f"/v1/jobs/{job['id']}"
@@ -110,6 +112,8 @@ async def claim_job(
             if not subscription.disconnected:
                 lease = await run(try_claim)
     services.notifier.notify()
+    if lease:
+        note(job=lease["job"])
     return {"lease": lease}
 
 

@@ -18,6 +18,7 @@ from mxr_registry.artifacts import candidates, misses, namespaces, resolution
 from mxr_registry.jobs.live_capabilities import LiveCapabilities
 from mxr_registry.openapi import errors
 from mxr_registry.server.bodies import Repeated
+from mxr_registry.server.request_record import note
 
 from .deps import CallerDep, DirectRoute, PageQuery, ServicesDep, scoped_router
 
@@ -32,6 +33,7 @@ async def resolve(message: Repeated[Request], services: ServicesDep, caller: Cal
     The artifact with manifest and URLs, or 404 with the nearest artifacts and the reasons why they do not match.
     """
     known = (services.db, services.usage, caller.namespace, message)
+    note(digest=message.key.digest)
     found = resolution.hit_at_once(*known) or await services.resolve_threads.run(resolution.hit, *known)
     if found is None:
         # A miss reads and writes much more than a hit: it does not take the threads of hits.

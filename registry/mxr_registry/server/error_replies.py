@@ -11,6 +11,7 @@ from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
+from mxr.display.logs import RepeatedLines
 from mxr.errors import (
     MEDIA_TYPE,
     InterruptionError,
@@ -30,6 +31,7 @@ from .request_id import error_body
 from .scoped import allowed_methods
 
 log = logging.getLogger("mxr_registry")
+repeated = RepeatedLines(log)
 
 REQUESTED = ("/v1/resolve", "/v1/candidates")
 """Where an artifact is asked for."""
@@ -53,7 +55,7 @@ def reply_to_mxr_error(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, MxrError)
     # Not where a client left: any number of clients may do so.
     if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(problem, InterruptionError):
-        log.warning("%s %s: %s", request.method, request.url.path, problem.message)
+        repeated.warning(problem.message, f"{request.method} {request.url.path}: {problem.message}")
     if isinstance(problem, NoSuchArtifactError) and request.url.path in REQUESTED:
         counters.MISSES.labels(reason_of(problem)).inc()
     if isinstance(problem, NoSuchBlobError) and problem.context.get(blobs.LOST):

@@ -1,7 +1,7 @@
 """Small ASGI middleware around the application, and the reply that refuses a request before it reaches it.
 
 RequestIds     adds `X-Request-ID` to every reply, and makes it the id of the request; and the version of mxr; and
-               counts the request
+               counts and logs the request
 IdentifiedApp  adds `MXR-Registry`, the UUID of the database: clients keep what they cache apart by it
 SubPath        serves the registry below a path of a proxy, whether the proxy removes that path or passes it on
 BodyMemory     bounds the memory of the request bodies that one process holds at the same time
@@ -22,9 +22,9 @@ from mxr_registry import wait_budget
 from mxr_registry.database.identity import RegistryIdentity
 from mxr_registry.server.memory_budget import RESERVATION, MemoryBudget, Reservation
 
-from . import request_id
+from . import request_id, request_record
 from .request_id import error_body
-from .request_record import RECORD, RequestRecord
+from .request_record import RECORD
 
 
 async def send_error(send: Send, error: MxrError, status: int, *headers: tuple[bytes, bytes]) -> None:
@@ -45,9 +45,9 @@ class RequestIds:
     While the registry is `stopping`, each reply closes its connection: proxies keep none that will be gone.
     """
 
-    def __init__(self, app: ASGIApp, stopping: threading.Event, answer: float) -> None:
-        """`answer`: seconds that each request may wait for the database."""
-        self.app, self._stopping, self._answer = app, stopping, answer
+    def __init__(self, app: ASGIApp, stopping: threading.Event, answer: float, *, logs: bool) -> None:
+        """`answer`: seconds that each request may wait for the database. `logs`: whether each has a line in the log."""
+        self.app, self._stopping, self._answer, self._logs = app, stopping, answer, logs
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -57,7 +57,7 @@ class RequestIds:
         facts.dialect.set(facts.HTTP)
         wait_budget.begin(self._answer)
         header = (request_id.HEADER, request_id.begin_request(scope["headers"]).encode())
-        record = scope[RECORD] = RequestRecord()
+        record = scope[RECORD] = request_record.begin()
 
         async def receive_counted() -> Message:
             message = await receive()
@@ -71,12 +71,15 @@ class RequestIds:
                 message["headers"] = [*message.get("headers", ()), header, VERSION, *close]
             else:
                 record.sent += len(message.get("body", b""))
+                if not message.get("more_body"):
+                    # Before the client has the reply: what it asks next finds this request counted.
+                    record.end(scope, logs=self._logs)
             await send(message)
 
         try:
             await self.app(scope, receive_counted, send_with_id)
         finally:
-            record.count()
+            record.end(scope, logs=self._logs)
 
 
 NAME = REGISTRY_HEADER.lower().encode()

@@ -101,10 +101,10 @@ def test_what_cannot_be_recorded_fails_with_the_reason(
     missed = mxr("fetch", parts.several(tmp_path / "later.onnx"), *SAID, *words, expect=3).error
     assert "--on-miss wait" in missed["hint"]
     # Open dims: refused before anybody is asked.
-    before = registry.requests("POST /v1/jobs ")
+    before = registry.requests("POST /v1/jobs: ")
     opened = parts.one(tmp_path / "open.onnx", "N")
     error = mxr("fetch", opened, *SAID, *WAIT, "--batch", "4", *words, expect=2).error
-    assert "mxr freeze" in error["hint"] and registry.requests("POST /v1/jobs ") == before
+    assert "mxr freeze" in error["hint"] and registry.requests("POST /v1/jobs: ") == before
     assert not (tmp_path / "out").exists()
 
 

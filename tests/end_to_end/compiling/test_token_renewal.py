@@ -49,7 +49,7 @@ def test_a_running_compile_and_an_idle_worker_go_on(
     job = asked(mxr, marked(compile=f"wait:{gate}"))
     eventually(lambda: running(mxr, job))
     patient.ask("DELETE", f"/v1/tokens/{first}")
-    eventually(lambda: f'/v1/jobs/{job}/heartbeat HTTP/1.1" 401' in patient.log.read_text())
+    eventually(lambda: f"/v1/jobs/{job}/heartbeat: 401 " in patient.log.read_text())
     second = made(patient, path)
     gate.touch()
     found = closed(mxr, job)

@@ -130,12 +130,12 @@ def test_the_registry_is_killed_while_many_wait(
 ) -> None:
     """Power goes in the middle of a compile: clients and worker go on where they were, and all get the same bytes."""
     worker("one").ready()
-    model, before = marked(compile=f"wait:{gate}"), registry.requests("POST /v1/jobs HTTP")
+    model, before = marked(compile=f"wait:{gate}"), registry.requests("POST /v1/jobs: ")
     waiting = mxr.start("fetch", model, *REF, "--on-miss", "wait", "--json")
     many = crowd(mxr, model, tmp_path / "crowd", CROWD - 1)
     job = running_job(mxr)
     eventually(lambda: running(mxr, job))
-    eventually(lambda: registry.requests("POST /v1/jobs HTTP") >= before + CROWD)
+    eventually(lambda: registry.requests("POST /v1/jobs: ") >= before + CROWD)
     registry.kill9()
     registry.start()
     gate.touch()

@@ -7,6 +7,8 @@ import os
 import resource
 import signal
 import socket
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -67,7 +69,8 @@ MAX_DESCRIPTORS = 65_536
 @click.option(
     "--tls-cert",
     metavar="FILE",
-    help="Terminate TLS with this certificate (PEM, with its chain) [MXR_SERVE_TLS_CERT]. SIGHUP loads it again.",
+    help="Terminate TLS with this certificate (PEM, with its chain) [MXR_SERVE_TLS_CERT]. A renewed one is loaded "
+    "while it serves.",
 )
 @click.option("--tls-key", metavar="FILE", help="The key of the certificate, without a password [MXR_SERVE_TLS_KEY].")
 @click.option("--verbose", is_flag=True, default=None, help="Log every request [MXR_SERVE_VERBOSE].")
@@ -156,6 +159,16 @@ def _raise_descriptors() -> int:
     return most
 
 
+RENEWALS = 10.0
+"""Seconds between two looks at the files of the certificate."""
+
+
+def _watch(certificate: ServerCertificate) -> None:
+    while True:
+        time.sleep(RENEWALS)
+        certificate.reload_changed()
+
+
 def _serve(
     settings: RegistrySettings,
     listeners: Sequence[socket.socket],
@@ -186,6 +199,7 @@ def _serve(
     signal.signal(signal.SIGTERM, stop)
     if certificate is not None:
         signal.signal(signal.SIGHUP, lambda _number, _frame: certificate.reload())
+        threading.Thread(target=_watch, args=(certificate,), daemon=True).start()
     elif not os.isatty(0):
         # `systemctl reload` must not end a service that has nothing to load. A closed terminal still ends its programs.
         signal.signal(signal.SIGHUP, lambda _number, _frame: None)

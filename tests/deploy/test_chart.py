@@ -70,6 +70,13 @@ FULL: dict[str, Any] = {
     "workers": {"tokenSecret": SECRET, "pools": [MI300X, MI100]},
     "keda": {"tokenSecret": SECRET},
     "serviceMonitor": {"enabled": True, "tokenSecret": SECRET, "labels": {"release": "prometheus"}},
+    "image": {"repository": "images.example.com/mxr-registry", "digest": f"sha256:{'a' * 64}"},
+    "autoscaling": {"enabled": True},
+    "affinity": {"nodeAffinity": {}},
+    "priorityClassName": "platform",
+    "podLabels": {"team": "ml"},
+    "extraEnv": [{"name": "OTEL_SERVICE_NAME", "value": "mxr"}],
+    "service": {"type": "LoadBalancer", "annotations": {"example.com/internal": "true"}},
     "alerts": {"enabled": True, "labels": {"release": "prometheus"}},
     "dashboard": {"enabled": True},
     "backup": {"enabled": True},
@@ -167,6 +174,27 @@ def test_kubernetes_takes_every_object(values: Object, version: str) -> None:
         check(each, version)
     names = [(each["kind"], each["metadata"]["name"]) for each in found]
     assert len(names) == len(set(names))
+
+
+def test_what_a_platform_team_sets() -> None:
+    found = render(FULL)
+    registry = one(found, "Deployment", "mxr")
+    assert "replicas" not in registry["spec"]
+    scaler = one(found, "HorizontalPodAutoscaler", "mxr")["spec"]
+    assert (scaler["minReplicas"], scaler["maxReplicas"], scaler["scaleTargetRef"]["name"]) == (2, 6, "mxr")
+    pod = registry["spec"]["template"]
+    assert pod["metadata"]["labels"]["team"] == "ml" and pod["spec"]["priorityClassName"] == "platform"
+    (container,) = pod["spec"]["containers"]
+    assert container["image"] == f"images.example.com/mxr-registry@sha256:{'a' * 64}"
+    assert {"name": "OTEL_SERVICE_NAME", "value": "mxr"} in container["env"]
+    keys = [each["topologyKey"] for each in pod["spec"]["topologySpreadConstraints"]]
+    assert keys == ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
+    assert one(found, "Service", "mxr")["spec"]["type"] == "LoadBalancer"
+    # Without a tag, the version of the chart: `latest` changes under a release.
+    small = one(render(SMALL), "Deployment", "mxr")["spec"]["template"]["spec"]["containers"][0]["image"]
+    assert small == f"mxr-registry:{yaml.safe_load((CHART / 'Chart.yaml').read_text())['appVersion']}"
+    ingress = {"ingress": {"enabled": True, "host": "registry.example.com", "tlsSecretName": "tls"}}
+    assert "trustedProxies: give the addresses of the ingress" in refused(ingress)
 
 
 def test_rules_and_dashboard_are_those_of_the_files() -> None:
@@ -382,7 +410,7 @@ def commands(found: list[Object]) -> Iterator[list[str]]:
     """Every call of a program of mxr in the containers."""
     entries = {"mxr": "mxr", "mxr-registry": "mxr-registry", "mxr-worker": "mxr-worker"}
     for _, each in containers(found):
-        image = each["image"].partition(":")[0]
+        image = re.split("[:@]", each["image"].rpartition("/")[2])[0]
         if "command" not in each and image in entries:
             yield [entries[image], *each.get("args", ["run"] if image == "mxr-worker" else ["serve"])]
         for line in "\n".join(map(str, each.get("args", ()))).splitlines():

@@ -21,6 +21,7 @@ from mxr.client.registry import Client
 from mxr.configuration.config_file import user_socket_dirs
 from mxr.errors import NotARegistryError, UnreachableError, UsageError
 from mxr.settings import Settings
+from mxr_registry.server.listeners import ServerCertificate
 
 
 @pytest.fixture(scope="module")
@@ -110,12 +111,27 @@ def test_a_renewed_certificate_is_used_by_new_connections(served: Any, tmp_path:
     assert served.ok("GET", "/v1/whoami")
     for path in write_certificate(tmp_path, "two"):
         path.replace(path.with_name(f"one{path.suffix}"))
-    assert serial(served) == before, "nobody told it"
     served.process.send_signal(signal.SIGHUP)
     until(lambda: serial(served) != before)
     assert served.ok("GET", "/v1/whoami"), "a connection that was there stays"
     assert "loaded the certificate" in served.log.read_text()
     assert served.stop() == 0
+
+
+def test_changed_files_are_loaded_where_nobody_sends_a_signal(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As in a container, where a renewed Secret appears as other files."""
+    pem, key = write_certificate(tmp_path, "one")
+    certificate = ServerCertificate(pem, key)
+    certificate.reload_changed()
+    assert caplog.records == []
+    for path in write_certificate(tmp_path, "two"):
+        path.replace(path.with_name(f"one{path.suffix}"))
+        certificate.reload_changed()
+    said = [record.message for record in caplog.records]
+    assert len(said) == 2 and "stays as it is" in said[0] and said[1] == f"loaded the certificate {pem}"
+    pem.unlink()
+    certificate.reload_changed()
+    assert len(caplog.records) == 2
 
 
 def test_a_certificate_that_cannot_be_used_changes_nothing(served: Any, tmp_path: Path) -> None:
@@ -127,7 +143,7 @@ def test_a_certificate_that_cannot_be_used_changes_nothing(served: Any, tmp_path
     until(lambda: "the certificate stays as it is" in served.log.read_text())
     (tmp_path / "one.pem").unlink()
     served.process.send_signal(signal.SIGHUP)
-    until(lambda: served.log.read_text().count("the certificate stays as it is") == 2)
+    until(lambda: served.log.read_text().count("the certificate stays as it is") >= 2)
     assert serial(served) == before
     assert served.stop() == 0
 

@@ -111,7 +111,8 @@ class ServeSettings:
     )
     tls_cert: Path | None = setting(
         None,
-        "The certificate (PEM, with its chain) of a registry that terminates TLS itself. SIGHUP loads it again.",
+        "The certificate (PEM, with its chain) of a registry that terminates TLS itself. A renewed one is loaded while "
+        "it serves.",
         example='"/etc/mxr/registry.pem"',
         absent="plain http",
         option="--tls-cert",

@@ -29,6 +29,7 @@ class ServerCertificate:
     def __init__(self, certificate: Path, key: Path) -> None:
         """Raise `UsageError` for files that cannot be used."""
         self._certificate, self._key = certificate, key
+        self._seen = self._state()
         self.context = self._load(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
 
     def reload(self) -> None:
@@ -41,6 +42,23 @@ class ServerCertificate:
             log.error("the certificate stays as it is: %s %s", problem.message, problem.hint)
         else:
             log.warning("loaded the certificate %s", self._certificate)
+
+    def reload_changed(self) -> None:
+        """Load the files again where they changed: in a container, nobody sends SIGHUP after a renewal."""
+        found = self._state()
+        if found != self._seen and None not in found:
+            self._seen = found
+            self.reload()
+
+    def _state(self) -> tuple[object, ...]:
+        states: list[object] = []
+        for path in (self._certificate, self._key):
+            try:
+                status = path.stat()
+                states.append((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
+            except OSError:
+                states.append(None)
+        return tuple(states)
 
     def _load(self, context: ssl.SSLContext) -> ssl.SSLContext:
         try:

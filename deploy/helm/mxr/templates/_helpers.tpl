@@ -16,9 +16,11 @@ app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 
+{{/* (list . .Values.image) */}}
 {{- define "mxr.image" -}}
-image: {{ printf "%s:%s" .repository .tag | quote }}
-imagePullPolicy: {{ .pullPolicy }}
+{{- $image := index . 1 }}
+image: {{ if $image.digest }}{{ printf "%s@%s" $image.repository $image.digest | quote }}{{ else }}{{ printf "%s:%s" $image.repository ($image.tag | default (index . 0).Chart.AppVersion) | quote }}{{ end }}
+imagePullPolicy: {{ $image.pullPolicy }}
 {{- end }}
 
 {{- define "mxr.scheme" -}}
@@ -32,7 +34,10 @@ imagePullPolicy: {{ .pullPolicy }}
 {{/* What the schema cannot say. */}}
 {{- define "mxr.check" -}}
 {{- $external := .Values.database.urlSecret.name }}
-{{- if and (not $external) (gt (int .Values.replicas) 1) }}
+{{- if and .Values.ingress.enabled (not .Values.trustedProxies) }}
+{{- fail "trustedProxies: give the addresses of the ingress controllers, such as the network of the pods. Otherwise all clients of the ingress have its address, and share the limits of one client." }}
+{{- end }}
+{{- if and (not $external) (or .Values.autoscaling.enabled (gt (int .Values.replicas) 1)) }}
 {{- fail "replicas: SQLite is for one registry. Set database.urlSecret.name to a Secret with the URL of PostgreSQL, and store.url to a bucket, or replicas to 1." }}
 {{- end }}
 {{- if and $external (not .Values.store.url) }}

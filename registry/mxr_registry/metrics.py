@@ -215,7 +215,7 @@ def _workers(session: Session, rules: JobRules) -> list[_Line]:
 
 
 def _artifacts(session: Session) -> list[_Line]:
-    lost = _count(session, ArtifactRow.lost_at)
+    lost = float(session.execute(select(func.count()).where(ArtifactRow.lost_at.is_not(None))).scalar_one())
     return [({"state": INTACT}, _count(session, ArtifactRow.seq) - lost), ({"state": LOST}, lost)]
 
 

@@ -205,7 +205,7 @@ def test_every_operation_answers_as_described(server: RegistryUnderTest) -> None
         server.ok("GET", path)
     assert server.request("GET", "/metrics").status == 200
     assert server.call("POST", "/v1/resolve", request)[0] == 404
-    assert server.ok("GET", "/v1/misses")["items"]
+    assert server.ok("GET", "/v1/misses")["items"] and server.ok("GET", "/v1/events")["items"]
     server.ok("GET", f"/v1/models/{key['model']}")
 
     # Each way in which a job goes on and ends.

@@ -129,6 +129,24 @@ def test_questions_that_are_not_right(server: RegistryUnderTest, query: str) -> 
 
 
 @on_sqlite
+def test_nobody_floods_it(start: Start) -> None:
+    """A lock is a request only, and each leaves a row for a year."""
+    server = start()
+    server.ok("PUT", "/v1/locks/mine", {"artifacts": []})
+    many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000) SELECT "
+    into = "INSERT INTO events (namespace, at, kind, principal, address, subject) "
+    server.rows.execute(
+        f"{into}{many}namespace, at, kind, principal, address, subject FROM n, (SELECT * FROM events WHERE "
+        "kind = 'lock.put' LIMIT 1)"
+    )
+    status, said = server.call("PUT", "/v1/locks/mine", {"artifacts": []})
+    assert (status, said["retry"]) == (429, True) and "5000 times lock.put in an hour" in said["detail"]
+    server.ok("DELETE", "/v1/locks/mine")
+    server.rows.execute("UPDATE events SET at = at - 3600")
+    server.ok("PUT", "/v1/locks/mine", {"artifacts": []})
+
+
+@on_sqlite
 def test_a_change_that_is_refused_leaves_none(server: RegistryUnderTest, parts: Parts) -> None:
     before = len(events(server, "?kind=artifact.remove"))
     assert server.call("DELETE", "/v1/artifacts/00000000")[0] == 404

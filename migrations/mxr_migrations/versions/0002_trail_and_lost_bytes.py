@@ -21,6 +21,7 @@ COLUMNS: tuple[tuple[str, str, Any, str | None], ...] = (
 )
 
 
+LOST = sa.text("lost_at IS NOT NULL")
 SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
@@ -44,10 +45,12 @@ def upgrade() -> None:
         op.create_index(f"ix_events_{'_'.join(names)}", "events", names)
     for table, name, kind, default in COLUMNS:
         op.add_column(table, sa.Column(name, kind, nullable=default is None, server_default=default))
+    op.create_index("ix_artifacts_lost_at", "artifacts", ["lost_at"], sqlite_where=LOST, postgresql_where=LOST)
 
 
 def downgrade() -> None:
     """Take the migration back."""
+    op.drop_index("ix_artifacts_lost_at", "artifacts")
     op.drop_table("events")
     for table, name, *_ in COLUMNS:
         with op.batch_alter_table(table) as altered:

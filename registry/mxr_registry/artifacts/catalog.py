@@ -254,7 +254,11 @@ def file_of(row: Row, name: str) -> File:
 
 
 def promote_artifact(session: Session, namespace: str, id: str) -> Json:
-    """Prefer an artifact over all others that serve the same request, and return it. The last promotion wins."""
+    """Prefer an artifact over all others that serve the same request, and return it. The last promotion wins.
+
+    Raises `NotFoundError`, `UsageError`, `TooManyRequestsError`.
+    """
+    trail.refuse_flood(session, "artifact.promote")
     row = find_artifact(session, namespace, id)
     advisory_lock(session, f"promote {namespace} {row.digest}")
     latest = select(func.coalesce(func.max(ArtifactRow.promoted), 0)).where(

@@ -44,6 +44,7 @@ def register_lock(
     check_name(name)
     try:
         with db.writing() as session:
+            trail.refuse_flood(session, "lock.put")
             rows = _artifacts(session, namespace, ids)
             moment = now(session)
             keys = {"namespace": namespace, "name": name}

@@ -20,6 +20,11 @@ USERS = ((ArtifactRow, ArtifactBlobRow, ArtifactBlobRow.artifact), (ModelRow, Mo
 
 def note_lost(db: Database, sha256: str) -> None:
     """Note that the bytes of a blob are missing or damaged: no request is answered with what needs them."""
+    unknown = select(BlobRow.sha256).where(BlobRow.sha256 == sha256, BlobRow.lost_at.is_(None)).limit(1)
+    with db.reading() as session:
+        if session.execute(unknown).first() is None:
+            # Anybody may ask for it again and again.
+            return
     with db.writing() as session:
         moment = now(session)
         counters.LOST_BLOBS.inc()

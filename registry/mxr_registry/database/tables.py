@@ -27,6 +27,7 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
+    text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -49,6 +50,10 @@ ModelIdentity = String(71)
 
 ModelName = Text().with_variant(Text(collation="C"), "postgresql")
 """The name of a model: a label. It is compared by code points, so that an index finds the names with a prefix."""
+
+
+LOST = text("lost_at IS NOT NULL")
+"""The condition of an index: hardly any artifact is lost."""
 
 
 class Base(DeclarativeBase):
@@ -254,6 +259,7 @@ class ArtifactRow(Base):
         Index(None, "namespace", "model", "arch", "seq"),
         Index(None, "namespace", "arch", "seq"),
         Index(None, "namespace", "model_name", "seq"),
+        Index("ix_artifacts_lost_at", "lost_at", sqlite_where=LOST, postgresql_where=LOST),
         {"sqlite_autoincrement": True},
     )
 

@@ -15,7 +15,7 @@ from sqlalchemy import func, insert, or_, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from mxr.display.text import printable
-from mxr.errors import Json, MxrError
+from mxr.errors import Json, MxrError, TooManyRequestsError
 from mxr.protocol.events import SHOWN_TO_ALL
 from mxr.util.codec import canonical, time_text
 from mxr_registry.json_text import stored
@@ -79,6 +79,24 @@ def record_all(session: Session, kind: str, subjects: Iterable[Subject], *, name
     ]
     if rows:
         session.execute(insert(EventRow), rows)
+
+
+def refuse_flood(session: Session, kind: str) -> None:
+    """Raise `TooManyRequestsError` for who did too much of a kind in the last hour.
+
+    Each change leaves a row for a year, and some take no more than a request. Rows are not dropped instead: whoever
+    floods the trail would hide in it.
+    """
+    row, principal = EventRow, ACTOR.get().principal[:100]
+    recent = (row.kind == kind, row.at > now(session) - 3600.0, row.principal == principal)
+    if session.execute(select(func.count()).where(*recent)).scalar_one() >= MOST_IN_AN_HOUR:
+        raise TooManyRequestsError(
+            f"{principal} did {MOST_IN_AN_HOUR} times {kind} in an hour, which is the limit.", hint="Try again later."
+        )
+
+
+MOST_IN_AN_HOUR = 5_000
+"""Changes of a kind by one principal, where each is only a request."""
 
 
 def note_run(db: Database, kind: str, detail: Mapping[str, Any]) -> None:

@@ -68,7 +68,7 @@ def get_artifact(
     return not_modified(known, tag) or catalog.show_row(row, services.db.serve)
 
 
-@router.post("/{id}/promote", response_model=Artifact, responses=errors(404))
+@router.post("/{id}/promote", response_model=Artifact, responses=errors(404, 429))
 def promote_artifact(id: ArtifactId, services: ServicesDep, caller: CallerDep) -> Json:
     """Promote an artifact.
 

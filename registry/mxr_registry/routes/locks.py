@@ -45,7 +45,7 @@ def get_lock(
     return not_modified(known, tag) or lock
 
 
-@router.put("/{name}", responses=STORED | errors(404, 409))
+@router.put("/{name}", responses=STORED | errors(404, 409, 429))
 def put_lock(
     name: LockName, message: Large[PutLock], response: Response, services: ServicesDep, caller: CallerDep
 ) -> RegisteredLock:

@@ -134,7 +134,9 @@ def test_a_move_that_broke_off_goes_on(source: Any, target: Rows, tmp_path: Path
     target.execute(
         *(f"DELETE FROM {name}" for name in ("artifact_blobs", "artifact_inputs", "artifacts", "misses", "tombstones"))
     )
-    target.execute(*(f"DELETE FROM {name}" for name in ("uploads", "blobs", "workers", "job_events", "jobs", "tokens")))
+    target.execute(
+        *(f"DELETE FROM {name}" for name in ("uploads", "blobs", "workers", "job_events", "jobs", "tokens", "events"))
+    )
     blobs = sorted((tmp_path / "there" / "store" / "blobs").glob("*/*/*"))
     blobs[0].unlink()
     blobs[1].chmod(0o644)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mxr.cache.store import Cache
@@ -127,9 +126,12 @@ def fetch_plan(
     `fetch.fetch_prepared` and `pins.lookup_pinned` raise.
     """
     for _ in range(MAX_LOST):
-        # What an attempt has downloaded is in the cache.
-        with suppress(NoSuchBlobError):
+        try:
             return _fetch_once(plan, cache, connect, refresh, compile)
+        except NoSuchBlobError as problem:
+            # What was downloaded before is in the cache.
+            if not problem.context.get("lost"):
+                raise
     return _fetch_once(plan, cache, connect, refresh, compile)
 
 

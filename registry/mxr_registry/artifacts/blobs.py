@@ -99,7 +99,7 @@ def record_upload(
     """
     with db.writing() as session:
         # The lock keeps a sweep from removing the bytes between this check and the commit of the row.
-        advisory_lock(session, lock_name(sha256))
+        advisory_lock(session, lost.lock_name(sha256))
         if had_row and store.stat(sha256) != size:
             raise TemporaryError(f"Blob {sha256} was swept during its upload.", hint="Send it again.")
         lost.note_found(session, sha256)
@@ -113,11 +113,6 @@ def record_upload(
         )
         keys = {"namespace": namespace, "sha256": sha256, "principal": principal}
         upsert(session, tables.UploadRow, keys, {"uploaded_at": moment}, {"uploaded_at": moment})
-
-
-def lock_name(sha256: str) -> str:
-    """Return the name of the advisory lock that writing the row of a blob and deleting its bytes both take."""
-    return f"blob {sha256}"
 
 
 PROGRAMS, MODELS = "programs", "models"

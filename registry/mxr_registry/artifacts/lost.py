@@ -12,20 +12,31 @@ from typing import Any
 from sqlalchemy import exists, select, update
 
 from mxr_registry import counters
-from mxr_registry.database.session import Database, Session, now
+from mxr_registry.database.session import Database, Session, advisory_lock, now
 from mxr_registry.database.tables import ArtifactBlobRow, ArtifactRow, BlobRow, ModelBlobRow, ModelRow
+from mxr_registry.storage.store import Store
 
 USERS = ((ArtifactRow, ArtifactBlobRow, ArtifactBlobRow.artifact), (ModelRow, ModelBlobRow, ModelBlobRow.model))
 
 
-def note_lost(db: Database, sha256: str) -> None:
+def lock_name(sha256: str) -> str:
+    """Return the name of the advisory lock that who writes the row of a blob and who deletes its bytes take."""
+    return f"blob {sha256}"
+
+
+def note_lost(db: Database, store: Store, sha256: str) -> None:
     """Note that the bytes of a blob are missing or damaged: no request is answered with what needs them."""
-    unknown = select(BlobRow.sha256).where(BlobRow.sha256 == sha256, BlobRow.lost_at.is_(None)).limit(1)
+    unknown = select(BlobRow.size).where(BlobRow.sha256 == sha256, BlobRow.lost_at.is_(None)).limit(1)
     with db.reading() as session:
-        if session.execute(unknown).first() is None:
-            # Anybody may ask for it again and again.
-            return
+        size = session.execute(unknown).scalar()
+    if size is None:
+        # Anybody may ask for it again and again.
+        return
     with db.writing() as session:
+        advisory_lock(session, lock_name(sha256))
+        if store.stat(sha256) == size:
+            # It was uploaded in the meantime.
+            return
         moment = now(session)
         counters.LOST_BLOBS.inc()
         _note(session, sha256, moment, {ArtifactRow: {"lost_at": moment}, ModelRow: {"complete": False}})

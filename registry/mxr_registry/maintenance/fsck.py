@@ -16,7 +16,7 @@ from mxr.errors import MxrError, NoSuchBlobError
 from mxr.util.codec import canonical, decode
 from mxr.util.hashing import sha256_chunks, xxh3_chunks
 from mxr_registry.artifacts import lost
-from mxr_registry.artifacts.blobs import lock_name
+from mxr_registry.artifacts.lost import lock_name
 from mxr_registry.database import schema, trail
 from mxr_registry.database.session import Database, Row, Session, advisory_lock
 from mxr_registry.database.tables import ArtifactBlobRow, ArtifactRow, BlobRow, ModelBlobRow, ModelRow
@@ -138,7 +138,7 @@ class Fsck:
             with self.db.reading() as session:
                 users = _users(session, name)
             if users:
-                lost.note_lost(self.db, name)
+                lost.note_lost(self.db, self.store, name)
                 self._found("missing", f"blob {name}", f"the store lacks its bytes; needed by {users}")
             else:
                 words = "a row without bytes, not needed by any artifact or model"
@@ -176,7 +176,7 @@ class Fsck:
     def _set_aside(self, name: str) -> bool:
         if self.repair:
             self.store.set_aside(name)
-            lost.note_lost(self.db, name)
+            lost.note_lost(self.db, self.store, name)
         return self.repair
 
     def _check_stored(self, item: StoredItem) -> None:

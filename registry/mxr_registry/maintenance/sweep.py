@@ -27,7 +27,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from mxr.errors import MxrError
 from mxr.protocol import jobs as job_protocol
 from mxr_registry.artifacts import catalog
-from mxr_registry.artifacts.blobs import lock_name
+from mxr_registry.artifacts.lost import lock_name
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.config.retention import DAY, RetentionRules
 from mxr_registry.config.settings import RegistrySettings

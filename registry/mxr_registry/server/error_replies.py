@@ -62,7 +62,8 @@ def reply_to_mxr_error(request: Request, problem: Exception) -> Response:
         log.warning("%s", problem.message)
         # Where this fails, the next reader of these bytes notes it.
         with suppress(MxrError):
-            lost.note_lost(request.app.state.services.db, problem.context["missing"][0])
+            services = request.app.state.services
+            lost.note_lost(services.db, services.store, problem.context["missing"][0])
     return error_reply(problem, problem.status)
 
 

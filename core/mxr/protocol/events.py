@@ -10,6 +10,9 @@ from mxr.util.codec import Timestamp
 from mxr.util.doc import Doc
 from mxr.util.frozen import dataclass
 
+RUNS = ("sweep", "fsck", "backup")
+"""Runs of maintenance."""
+
 KINDS = (
     "artifact.publish",
     "artifact.amend",
@@ -21,9 +24,7 @@ KINDS = (
     "token.create",
     "token.revoke",
     "namespace.set",
-    "sweep",
-    "fsck",
-    "backup",
+    *RUNS,
 )
 """What is recorded. A newer registry may have more."""
 
@@ -36,7 +37,7 @@ class Event:
     """One row of the trail."""
 
     at: Annotated[Timestamp, Doc("When, by the clock of the registry's database.")]
-    kind: Annotated[str, Doc("What was done.", examples=["artifact.promote"])]
+    kind: Annotated[str, Doc("What was done.", examples=[*KINDS])]
     principal: Annotated[str, Doc("Who did it; `mxr-registry`: a command of the operator, or the registry itself.")]
     subject: Annotated[str, Doc("To what: the id of an artifact or a token, or the name of a lock or a namespace.")]
     address: Annotated[str | None, Doc("From where; null: it is not told to this caller, or not known.")] = None

@@ -42,13 +42,11 @@ def note_lost(db: Database, store: Store, sha256: str) -> None:
         _note(session, sha256, moment, {ArtifactRow: {"lost_at": moment}, ModelRow: {"complete": False}})
 
 
-def note_found(session: Session, sha256: str) -> bool:
-    """Note that the bytes of a blob are there again. Returns whether they were lost."""
+def note_found(session: Session, sha256: str) -> None:
+    """Note that the bytes of a blob are there again, where they were lost."""
     lost = select(BlobRow.sha256).where(BlobRow.sha256 == sha256, BlobRow.lost_at.is_not(None)).limit(1)
-    if session.execute(lost).first() is None:
-        return False
-    _note(session, sha256, None, {ArtifactRow: {"lost_at": None}, ModelRow: {"complete": True}})
-    return True
+    if session.execute(lost).first() is not None:
+        _note(session, sha256, None, {ArtifactRow: {"lost_at": None}, ModelRow: {"complete": True}})
 
 
 def _note(session: Session, sha256: str, lost_at: float | None, changes: Mapping[Any, Mapping[str, Any]]) -> None:

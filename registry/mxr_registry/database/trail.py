@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from mxr.display.text import printable
 from mxr.errors import Json, MxrError, TooManyRequestsError
-from mxr.protocol.events import SHOWN_TO_ALL
+from mxr.protocol.events import RUNS, SHOWN_TO_ALL
 from mxr.util.codec import canonical, time_text
 from mxr_registry.json_text import stored
 
@@ -25,9 +25,6 @@ from .session import Database, Row, Session, now
 from .tables import EventRow
 
 log = logging.getLogger("mxr_registry")
-
-RUNS = ("sweep", "fsck", "backup")
-"""Kinds of events that are runs of maintenance."""
 
 
 class Actor(NamedTuple):

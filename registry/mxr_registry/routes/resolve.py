@@ -33,11 +33,15 @@ async def resolve(message: Repeated[Request], services: ServicesDep, caller: Cal
     The artifact with manifest and URLs, or 404 with the nearest artifacts and the reasons why they do not match.
     """
     known = (services.db, services.usage, caller.namespace, message)
-    note(digest=message.key.digest)
-    found = resolution.hit_at_once(*known) or await services.resolve_threads.run(resolution.hit, *known)
-    if found is None:
-        # A miss reads and writes much more than a hit: it does not take the threads of hits.
-        await run_in_threadpool(resolution.refuse, services.db, caller.namespace, message)
+    try:
+        found = resolution.hit_at_once(*known) or await services.resolve_threads.run(resolution.hit, *known)
+        if found is None:
+            # A miss reads and writes much more than a hit: it does not take the threads of hits.
+            await run_in_threadpool(resolution.refuse, services.db, caller.namespace, message)
+    finally:
+        # Its digests, its own first, once they were computed: that of a large key takes longer than this loop may.
+        if related := vars(message).get("related"):
+            note(digest=next(iter(related)))
     counters.HITS.inc()
     return found
 

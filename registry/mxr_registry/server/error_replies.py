@@ -59,7 +59,7 @@ def reply_to_mxr_error(request: Request, problem: Exception) -> Response:
     if isinstance(problem, NoSuchArtifactError) and request.url.path in REQUESTED:
         counters.MISSES.labels(reason_of(problem)).inc()
     if isinstance(problem, NoSuchBlobError) and problem.context.get(blobs.LOST):
-        log.warning("%s", problem.message)
+        repeated.warning(problem.message, problem.message)
         # Where this fails, the next reader of these bytes notes it.
         with suppress(MxrError):
             services = request.app.state.services

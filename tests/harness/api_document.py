@@ -6,6 +6,7 @@ import functools
 import json
 import re
 import tempfile
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,9 +33,17 @@ def routes() -> list[Any]:
     return list(application().routes)
 
 
-@functools.cache
+_ONCE = threading.Lock()
+
+
 def document() -> Json:
-    """The document."""
+    """The document. The threads of a test wait for the one that makes it: FastAPI makes one at a time."""
+    with _ONCE:
+        return _document()
+
+
+@functools.cache
+def _document() -> Json:
     found: Json = json.loads(json.dumps(application().openapi()))
     return found
 

@@ -29,8 +29,8 @@ from mxr.util.hashing import StatMemo, sha256_memoised
 
 from .reading import RefusedInput
 
-KEPT_MODELS = 16
-"""The number of models kept, in addition to those that a slot of this process uses."""
+KEPT = 16
+"""Models that are kept, those used last, and calibration data, those that came last, besides those in use."""
 
 
 class Spool:
@@ -52,15 +52,15 @@ class Spool:
 
     @contextmanager
     def in_use(self, lease: Lease) -> Iterator[None]:
-        """Keep the lease's model while the block runs, however many models other slots download."""
-        name = _folder_name(lease)
+        """Keep the lease's model and calibration data while the block runs, whatever other slots download."""
+        names = (_folder_name(lease), f"{lease.key.calibration}.npz")
         with self._guard:
-            self._users[name] += 1
+            self._users.update(names)
         try:
             yield
         finally:
             with self._guard:
-                self._users[name] -= 1
+                self._users.subtract(names)
 
     def fetch(self, client: Client, lease: Lease) -> tuple[Path, Path | None]:
         """The folder with the files of the lease's model, and the calibration data of its key, if any.
@@ -104,6 +104,7 @@ class Spool:
                 raise NoSuchBlobError(
                     "The calibration data does not match the digest in the key.", hint="Upload it again."
                 )
+        self._evict(final.parent)
         return final
 
     def _download(self, client: Client, file: File, final: Path) -> None:
@@ -116,13 +117,13 @@ class Spool:
         except (MxrError, OSError):
             return False
 
-    def _evict(self, models: Path) -> None:
-        """Remove the least recently used models, except those in use."""
+    def _evict(self, folder: Path) -> None:
+        """Remove the oldest models or calibration data in a folder, except those in use."""
         with suppress(OSError), self._guard:
-            found = sorted(models.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
-            for old in found[KEPT_MODELS:]:
+            found = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+            for old in found[KEPT:]:
                 if not self._users[old.name]:
-                    shutil.rmtree(old, ignore_errors=True)
+                    shutil.rmtree(old, ignore_errors=True) if old.is_dir() else old.unlink(missing_ok=True)
 
 
 def _folder_name(lease: Lease) -> str:

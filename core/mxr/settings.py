@@ -22,7 +22,7 @@ from mxr.configuration.config_file import (
     user_socket_dirs,
 )
 from mxr.configuration.proxies import Proxies
-from mxr.configuration.schema import SECONDS, VARIABLES, Setting, check_registry_id, setting, settings_of
+from mxr.configuration.schema import BYTES, SECONDS, VARIABLES, Setting, check_registry_id, setting, settings_of
 from mxr.errors import UsageError
 from mxr.util import codec, disk
 from mxr.util.frozen import dataclass
@@ -136,6 +136,12 @@ class Settings:
     )
     max_stale: float = setting(
         7 * 86400.0, "Time for which it serves while the registry is away.", unit=SECONDS, least=0, most=10**10
+    )
+    cache_size: int = setting(
+        200 * 2**30,
+        "Bytes of programs above which those go that were used longest ago; 0: no limit.",
+        unit=BYTES,
+        least=0,
     )
     cache_owners: tuple[int, ...] = setting(
         (), "User ids whose cache is read, besides this user's and root's.", raw=True, check=_check_owners

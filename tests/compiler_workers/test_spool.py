@@ -20,7 +20,7 @@ from mxr.errors import InterruptionError, NotAllowedError
 from mxr.protocol import jobs as job_protocol
 from mxr_workers import spool
 from mxr_workers.reading import RefusedInput
-from mxr_workers.spool import KEPT_MODELS, Spool
+from mxr_workers.spool import KEPT, Spool
 
 
 class FakeRegistry:
@@ -51,12 +51,29 @@ def names(spool: Spool) -> set[int]:
 def test_recent_models_and_those_in_use_are_kept(tmp_path: Path) -> None:
     spool, registry = Spool(tmp_path), FakeRegistry(b"a model")
     with spool.in_use(lease(0, b"a model")):
-        for number in range(KEPT_MODELS + 4):
+        for number in range(KEPT + 4):
             folder = spool.model(registry, lease(number, b"a model"))
             os.utime(folder, (number, number))
-        assert names(spool) == {0, *range(4, KEPT_MODELS + 4)}
+        assert names(spool) == {0, *range(4, KEPT + 4)}
     spool.model(registry, lease(99, b"a model"))
-    assert names(spool) == {99, *range(5, KEPT_MODELS + 4)}
+    assert names(spool) == {99, *range(5, KEPT + 4)}
+
+
+def test_recent_calibration_data_and_those_in_use_are_kept(tmp_path: Path) -> None:
+    data = [bytes([number]) * 20 for number in range(KEPT + 4)]
+    spool, registry = Spool(tmp_path), FakeRegistry(*data)
+
+    def calibrated(number: int) -> job_protocol.Lease:
+        found = lease(1, b"a model")
+        return replace(found, key=replace(found.key, precision=("int8",), calibration=sha256(data[number]).hexdigest()))
+
+    with spool.in_use(calibrated(0)):
+        for number in range(len(data)):
+            path = spool.calibration(registry, calibrated(number))
+            assert path is not None
+            os.utime(path, (number, number))
+    kept = {path.stem for path in (tmp_path / "calibration").iterdir()}
+    assert kept == {sha256(data[number]).hexdigest() for number in (0, *range(4, KEPT + 4))}
 
 
 def test_a_file_name_may_contain_a_folder(tmp_path: Path) -> None:

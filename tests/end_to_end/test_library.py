@@ -50,7 +50,7 @@ WARM = {
     "mxr": "entry_point errors facts settings version",
     "mxr.artifact": "attributes compile_settings field_docs key limits manifest matching model_files partial "
     "records request_defaults target",
-    "mxr.cache": "folder partition store usage_log",
+    "mxr.cache": "folder partition room store usage_log",
     "mxr.consumers": "consumer python",
     "mxr.display": "progress streams text",
     "mxr.host_facts": "gpus host kfd places root toolchain",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mxr.cache import contents
+from mxr.cache import contents, room
 from mxr.cache.contents import CacheEntry
 from mxr.cache.partition import CachedArtifact
 from mxr.display.text import counted
@@ -45,9 +45,11 @@ def dir_(session: Session) -> None:
 @cached
 def ls(session: Session) -> None:
     """List the cached programs, and which registry answered."""
-    rows = [(entry, entry.path.stat()) for entry in contents.entries(session.cache())]
+    store = session.cache()
+    rows = [(entry, entry.path.stat()) for entry in contents.entries(store)]
+    used = {entry.path: room.used_at(store, entry.path.name, status) for entry, status in rows}
     if session.as_json:
-        print_json({"files": [_document(each, status) for each, status in rows]})
+        print_json({"files": [_document(each, status, used[each.path]) for each, status in rows]})
         return
     print_table(
         [
@@ -56,7 +58,7 @@ def ls(session: Session) -> None:
                 artifact.id[:12] if artifact else "?",
                 (artifact.key.arch or artifact.key.kind) if artifact else "?",
                 format_size(status.st_size),
-                format_time(_used_at(status)),
+                format_time(used[each.path]),
                 each.source or "?",
                 _confirmed(each.record),
             )
@@ -67,12 +69,12 @@ def ls(session: Session) -> None:
     )
 
 
-def _document(entry: CacheEntry, status: os.stat_result) -> dict[str, Any]:
+def _document(entry: CacheEntry, status: os.stat_result, used_at: float) -> dict[str, Any]:
     record = entry.record
     return {
         "sha256": entry.path.name,
         "size": status.st_size,
-        "used_at": time_text(_used_at(status)),
+        "used_at": time_text(used_at),
         "id": record.artifact.id if record else None,
         "key": record.artifact.key.to_json() if record else None,
         "source": entry.source or None,
@@ -88,11 +90,6 @@ def _confirmed(record: CachedArtifact | None) -> str:
     if record.gone:
         return record.gone
     return "-" if record.age is None else format_time(time.time() - record.age)
-
-
-def _used_at(status: os.stat_result) -> float:
-    """When a file was last used. File systems mounted with noatime do not update the access time."""
-    return max(status.st_atime, status.st_mtime)
 
 
 @cache.command("verify", cls=HelpfulCommand)
@@ -143,8 +140,9 @@ def prune(session: Session, older_than: float) -> None:
     for path in [*programs, *(store.root / "files").glob(f"*/{disk.PARTIAL}*")]:
         with suppress(OSError):
             status = path.stat()
-            if _used_at(status) < limit:
+            if room.used_at(store, path.name, status) < limit:
                 path.unlink()
+                room.forget(store, path.name)
                 removed.append(path.name)
                 freed += status.st_size
     superseded = contents.remove_superseded(store)

@@ -42,8 +42,9 @@ class CachePolicy:
 
     `registry`: URL. `registry_id`: the only registry that may answer there; empty: the one that is known. `owners`:
     users, besides this one and root, whose cache folder is read. `max_age`: seconds after which the registry must
-    confirm an answer. `max_stale`: seconds for which answers serve while the registry is away. `private`: a folder of
-    this user for the memo, where the cache belongs to someone else.
+    confirm an answer. `max_stale`: seconds for which answers serve while the registry is away. `size`: bytes
+    of the programs that stay when others come; 0: no limit. `private`: a folder of this user for the memo, where the
+    cache belongs to someone else.
     """
 
     registry: str = ""
@@ -52,6 +53,7 @@ class CachePolicy:
     owners: tuple[int, ...] = ()
     max_age: float = 3600.0
     max_stale: float = 7 * 86400.0
+    size: int = 0
     private: Path | None = None
 
     @classmethod
@@ -63,6 +65,7 @@ class CachePolicy:
             owners=settings.cache_owners,
             max_age=settings.max_age,
             max_stale=settings.max_stale,
+            size=settings.cache_size,
             private=settings.state_dir,
         )
 

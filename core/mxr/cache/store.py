@@ -8,6 +8,7 @@
         imported/                              the partition of imported bundles, whose records have no age
         local/models/<hash>.json               the inputs of models that were read on this host
         memo/                                  digests of files by device, inode, size and times
+        used/<sha256>                          when the program was last used, see `room`
         locks/<sha256>                         lets one process of a host download a file; an optimization only
 
 A cache that is not writable still serves its content. `folder` says whose content is used.

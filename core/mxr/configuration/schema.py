@@ -241,7 +241,7 @@ STATED = tuple(fact.name for fact in facts.FACTS if fact.has(facts.DEFAULT) and 
 NAMES = (
     *("registry", "registry_id", "token", "token_file", "ca_file", "cache_dir", *STATED),
     *("host_file", "timeout", "retry", "plaintext"),
-    *("kserve_allow", "max_age", "max_stale", "cache_owners", "state_dir"),
+    *("kserve_allow", "max_age", "max_stale", "cache_size", "cache_owners", "state_dir"),
 )
 
 VARIABLES = {name: f"MXR_{name.upper()}" for name in NAMES} | {"host_file": "MXR_HOST"}

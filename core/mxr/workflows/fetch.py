@@ -18,6 +18,7 @@ from mxr.artifact.manifest import File, Manifest
 from mxr.artifact.matching import Match, Verdict, apply_rules, describe_rule
 from mxr.artifact.records import Artifact
 from mxr.artifact.target import Inputs
+from mxr.cache import room
 from mxr.cache.store import CONFIRMABLE, Answer, Cache, CachedAnswer, CachedArtifact, CacheState, is_same_offer
 from mxr.errors import (
     DamagedError,
@@ -302,6 +303,8 @@ def make_fetched(answer: Answer, cache: Cache, source: str, warnings: tuple[str,
 
         warnings += uncalibrated_warnings(answer.artifact.key)
     warnings += cache.staging_warnings()
+    for file in files_of(answer):
+        room.note_used(cache, file.sha256)
     return Fetched(cached_path(answer, cache), source, answer, warnings)
 
 
@@ -364,6 +367,7 @@ def download_file(file: File, cache: Cache, client: Client, model: str = "") -> 
         bring(cache.stage_file(file.sha256, problem))
         return
     cache.sweep_parts()
+    room.make_room(cache, file.size)
     try:
         bring(final, cache.partial_file(file.sha256, final))
     except DiskFullError as problem:

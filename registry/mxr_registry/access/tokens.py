@@ -1,21 +1,23 @@
 """Tokens in the database: make, list and revoke them.
 
 A token is `mxr_<id>_<secret>`. The secret has 256 random bits, so one sha256 of the token is all that is stored: no
-password hash has anything to slow down. A revoked token keeps its row, which shows who had it.
+password hash has anything to slow down. The row of a token that expired or was revoked stays for `token_days`, and
+shows who had it.
 
 The ids of revoked tokens are in the store too, so that an older database, from a backup, does not revive them: a start
-of the registry compares both.
+of the registry compares both. The store keeps them until the token has expired: for ever, if it never does.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import delete, func, insert, select, update
 
 from mxr.artifact.limits import MAX_TOKENS
 from mxr.display.text import printable
@@ -185,16 +187,38 @@ def reconcile(db: Database, store: Store) -> int:
     in_store = store.revoked_tokens()
     with db.reading() as session:
         in_database = set(revoked(session))
+        revived = in_store.intersection(created_before(session, math.inf))
     count = 0
-    if in_store - in_database:
+    if revived:
         with db.writing() as session:
-            count = revoke_tokens(session, sorted(in_store - in_database))
+            count = revoke_tokens(session, sorted(revived))
     if count:
         log.warning("revoked %d tokens again that this database had as valid: it comes from an older backup", count)
     for id in sorted(in_database - in_store):
         if not _record(store, id):
             break
     return count
+
+
+def remove_ended(db: Database, store: Store, before: float, *, dry: bool) -> int:
+    """Remove the rows of tokens that expired before a time, or were revoked then and never expire. Return their number.
+
+    One that is revoked loses its row only while the store has its id, and its id only once it has expired: until then,
+    a backup of the database has it as valid. Raises `TemporaryError`.
+    """
+    row = TokenRow
+    ended = (row.expires_at < before) | (row.expires_at.is_(None) & (row.revoked_at < before))
+    with db.reading() as session:
+        found = session.execute(select(row.id, row.expires_at).where(ended).order_by(row.seq)).all()
+    if dry or not found:
+        return len(found)
+    in_store = store.revoked_tokens()
+    for id, expires_at in found:
+        if expires_at is not None and id in in_store:
+            store.forget_revoked_token(id)
+    removable = [each.id for each in found if each.expires_at is not None or each.id in in_store]
+    with db.writing() as session:
+        return session.execute(delete(row).where(row.id.in_(removable), ended)).rowcount
 
 
 def _record(store: Store, id: str) -> bool:

@@ -55,6 +55,12 @@ class RetentionRules:
     event_days: float = setting(
         365.0, "Remove events of the trail (`mxr history`).", unit=DAYS, least=0, most=MOST_DAYS
     )
+    token_days: float = setting(
+        90.0, "Remove tokens that expired, or were revoked and never expire.", unit=DAYS, least=0, most=MOST_DAYS
+    )
+    damaged_days: float = setting(
+        30.0, "Remove damaged blobs that were set aside for analysis.", unit=DAYS, least=0, most=MOST_DAYS
+    )
     miss_days: float = setting(90.0, "Remove misses that did not recur.", unit=DAYS, least=0, most=MOST_DAYS)
     grace_hours: float = setting(
         24.0,

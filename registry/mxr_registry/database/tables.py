@@ -95,8 +95,8 @@ class TokenRow(Base):
     """A token of the principal `name`. `sha256` is that of the whole token, which the registry does not keep.
 
     `scopes` are separated by spaces. `used_at` is accurate to a minute; `used_with`: the `User-Agent` of that use.
-    `revoked_at` is never removed: the store keeps the ids of revoked tokens too, so that a restored backup of the
-    database does not make one valid again.
+    The store keeps the ids of revoked tokens too, so that a restored backup of the database does not make one valid
+    again.
     """
 
     __tablename__ = "tokens"

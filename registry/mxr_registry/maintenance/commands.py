@@ -91,8 +91,9 @@ def sweep(
         write_line(
             f"{'Would remove' if dry_run else 'Removed'} {counted(report.artifacts, 'artifact')}, the bytes of "
             f"{counted(report.models, 'model')}, {counted(report.blobs, 'blob')}{_size(report.bytes)}, "
-            f"{counted(report.jobs, 'closed job')}, {counted(report.failures, 'expired failure')} and "
-            f"{counted(report.misses, 'old miss', 'old misses')}."
+            f"{counted(report.jobs, 'closed job')}, {counted(report.failures, 'expired failure')}, "
+            f"{counted(report.misses, 'old miss', 'old misses')}, {counted(report.tokens, 'ended token')} and "
+            f"{counted(report.damaged, 'damaged blob')} that {'was' if report.damaged == 1 else 'were'} set aside."
         )
 
 

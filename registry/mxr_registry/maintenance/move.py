@@ -90,6 +90,8 @@ class Move:
                 copied, size = copied + 1, size + expected
             if number % PAGE == 0:
                 self.on_progress(f"{number} of {len(blobs)} blobs")
+        for id in self.stores[0].revoked_tokens():
+            self.stores[1].record_revoked_token(id)
         self.on_progress(f"{copied} blobs copied, {present} already present")
         return copied, present, size
 

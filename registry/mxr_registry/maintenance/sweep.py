@@ -1,7 +1,7 @@
 """Sweep: remove artifacts by the retention rules, then garbage-collect unreferenced blobs and old records.
 
     artifacts by the retention rules  ->  bytes of idle models  ->  unreferenced blobs after the grace period
-    ->  closed jobs, expired failures, old misses and uses
+    ->  closed jobs, expired failures, old misses, uses, events and tokens  ->  damaged blobs that were set aside
 
 Several registries may sweep at the same time, while clients publish and fetch. A sweep selects rows in read
 transactions and checks them again in the short transaction that removes them. Removing an artifact restarts the grace
@@ -26,6 +26,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from mxr.errors import MxrError
 from mxr.protocol import jobs as job_protocol
+from mxr_registry.access import tokens
 from mxr_registry.artifacts import catalog
 from mxr_registry.artifacts.lost import lock_name
 from mxr_registry.config.job_rules import JobRules
@@ -71,7 +72,7 @@ UNREFERENCED = and_(
 
 @dataclass(frozen=True, slots=True)
 class SweptItem:
-    """One removed item (in a dry run: to be removed). `kind` is artifact, model or blob, `why` is the reason."""
+    """One removed item (in a dry run: to be removed). `kind`: artifact, model, blob or damaged; `why`: the reason."""
 
     kind: str
     name: str
@@ -81,7 +82,10 @@ class SweptItem:
 
 @dataclass(slots=True)
 class SweepReport:
-    """Counts of removed items. `bytes` counts removed blobs; blobs of artifacts follow after the grace period."""
+    """Counts of removed items. `bytes` counts removed blobs; blobs of artifacts follow after the grace period.
+
+    `damaged`: blobs that were set aside.
+    """
 
     dry: bool
     artifacts: int = 0
@@ -91,11 +95,13 @@ class SweepReport:
     jobs: int = 0
     failures: int = 0
     misses: int = 0
+    tokens: int = 0
+    damaged: int = 0
     longest: float = field(default=0.0)
     """Seconds of the longest transaction that removed something."""
 
     def to_json(self) -> dict[str, Any]:
-        """`{"dry","artifacts","models","blobs","bytes","jobs","failures","misses","longest"}`."""
+        """`{"dry","artifacts","models","blobs","bytes","jobs","failures","misses","tokens","damaged","longest"}`."""
         return asdict(self) | {"longest": round(self.longest, 3)}
 
 
@@ -122,6 +128,7 @@ class Sweep:
         self._models()
         self._blobs()
         self._old_records()
+        self._damaged()
         if not self.report.dry:
             trail.note_run(self.db, "sweep", self.report.to_json())
         return self.report
@@ -223,6 +230,20 @@ class Sweep:
         self.report.failures = self._delete_and_count(RememberedFailureRow, RememberedFailureRow.expires_at < moment)
         self._delete_and_count(UseRow, UseRow.day < int(moment // DAY) - OLD_USES)
         self._delete_and_count(EventRow, EventRow.at < moment - self.retention.event_days * DAY)
+        ended = moment - self.retention.token_days * DAY
+        self.report.tokens = tokens.remove_ended(self.db, self.store, ended, dry=self.report.dry)
+
+    def _damaged(self) -> None:
+        days = self.retention.damaged_days
+        for item in self.store.damaged():
+            if item.modified < time.time() - days * DAY:
+                self.on_item(
+                    SweptItem("damaged", item.sha256 or item.name, f"set aside more than {days:g} days ago", item.size)
+                )
+                if not self.report.dry:
+                    self.store.drop(item)
+                self.report.damaged += 1
+                self.report.bytes += item.size
 
     def _delete_and_count(self, table: Any, where: Any) -> int:
         if self.report.dry:

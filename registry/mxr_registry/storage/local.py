@@ -44,6 +44,8 @@ from .store import (
     StoreOwner,
     Upload,
     VerifiedBlobs,
+    aside_item,
+    aside_name,
     damaged_blob,
     no_such_blob,
     owner_of,
@@ -163,7 +165,14 @@ class LocalStore:
         aside = self.root / "damaged"
         aside.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
-            self.path(sha256).rename(aside / f"{sha256}.{time.time_ns() // 1_000_000}")
+            self.path(sha256).rename(aside / aside_name(sha256))
+
+    def damaged(self) -> Iterator[StoredItem]:
+        """See `Store.damaged`."""
+        for path in (self.root / "damaged").glob("*"):
+            with contextlib.suppress(FileNotFoundError):
+                if found := aside_item(str(path), path.lstat().st_size):
+                    yield found
 
     def walk(self) -> Iterator[StoredItem]:
         """See `Store.walk`."""
@@ -179,9 +188,10 @@ class LocalStore:
                     yield StoredItem(str(Path(folder, name)), name if known else None, found.st_size, found.st_mtime)
 
     def drop(self, kept: StoredItem) -> None:
-        """See `Store.drop`. It removes unfinished uploads and nothing else."""
-        if Path(kept.name).name.startswith(TEMPORARY):
-            Path(kept.name).unlink(missing_ok=True)
+        """See `Store.drop`. It removes unfinished uploads and what was set aside, and nothing else."""
+        path = Path(kept.name)
+        if path.name.startswith(TEMPORARY) or path.parent == self.root / "damaged":
+            path.unlink(missing_ok=True)
 
     def drop_stale(self, age: float = STALE) -> int:
         """Remove uploads without a write for `age` seconds, and return their number."""
@@ -197,6 +207,10 @@ class LocalStore:
             _make_folders(folder)
             (folder / id).touch(0o444)
             _sync_folder(folder)
+
+    def forget_revoked_token(self, id: str) -> None:
+        """See `Store.forget_revoked_token`."""
+        (self.root / REVOKED / id).unlink(missing_ok=True)
 
     def revoked_tokens(self) -> set[str]:
         """See `Store.revoked_tokens`."""

@@ -45,6 +45,8 @@ from .store import (
     StoreOwner,
     Upload,
     VerifiedBlobs,
+    aside_item,
+    aside_name,
     damaged_blob,
     no_such_blob,
     owner_of,
@@ -212,8 +214,13 @@ class ObjectStore:
         self.forget(sha256)
         key = self.key(sha256)
         if self.bucket.stat(key) is not None:
-            self.bucket.copy(key, f"{self.prefix}damaged/{sha256}.{time.time_ns() // 1_000_000}")
+            self.bucket.copy(key, f"{self.prefix}damaged/{aside_name(sha256)}")
             self.bucket.delete(key)
+
+    def damaged(self) -> Iterator[StoredItem]:
+        """See `Store.damaged`."""
+        found = (aside_item(row.key, row.size) for row in self.bucket.walk(f"{self.prefix}damaged/"))
+        return filter(None, found)
 
     def walk(self) -> Iterator[StoredItem]:
         """See `Store.walk`."""
@@ -227,7 +234,9 @@ class ObjectStore:
             yield StoredItem(row.key, name if known else None, row.size, row.modified)
 
     def drop(self, kept: StoredItem) -> None:
-        """See `Store.drop`. Does nothing: an interrupted upload leaves nothing, and other objects belong to others."""
+        """See `Store.drop`. An interrupted upload leaves nothing, and other objects belong to others."""
+        if kept.name.startswith(f"{self.prefix}damaged/"):
+            self.bucket.delete(kept.name)
 
     def drop_stale(self, age: float = STALE) -> int:  # noqa: ARG002
         """See `Store.drop_stale`. There are none."""
@@ -236,6 +245,10 @@ class ObjectStore:
     def record_revoked_token(self, id: str) -> None:
         """See `Store.record_revoked_token`."""
         self.bucket.put(f"{self.prefix}revoked-tokens/{id}", REVOKED, sha256_chunks([REVOKED]))
+
+    def forget_revoked_token(self, id: str) -> None:
+        """See `Store.forget_revoked_token`."""
+        self.bucket.delete(f"{self.prefix}revoked-tokens/{id}")
 
     def revoked_tokens(self) -> set[str]:
         """See `Store.revoked_tokens`."""

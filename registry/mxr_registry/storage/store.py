@@ -12,6 +12,7 @@ from the store instead.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -329,14 +330,20 @@ class Store(Protocol):
     def walk(self) -> Iterator[StoredItem]:
         """Yield every item in the store, in no particular order."""
 
+    def damaged(self) -> Iterator[StoredItem]:
+        """Yield the damaged blobs that were set aside; `modified` is when. Raises `TemporaryError`."""
+
     def drop(self, kept: StoredItem) -> None:
-        """Remove the remains of an interrupted upload."""
+        """Remove the remains of an interrupted upload, or a damaged blob that was set aside."""
 
     def drop_stale(self, age: float = STALE) -> int:
         """Remove unfinished uploads older than `age` seconds, and return their number."""
 
     def record_revoked_token(self, id: str) -> None:
         """Keep the id of a revoked token durably. Raises `DiskFullError`, `TemporaryError`."""
+
+    def forget_revoked_token(self, id: str) -> None:
+        """Remove the id of a revoked token that no backup can revive. Raises `TemporaryError`."""
 
     def revoked_tokens(self) -> set[str]:
         """Return the ids of revoked tokens. Raises `TemporaryError`."""
@@ -349,6 +356,20 @@ class Store(Protocol):
 
         Raises `TemporaryError`, and `UsageError` for a wrong configuration.
         """
+
+
+ASIDE = re.compile(r"([0-9a-f]{64})\.([0-9]{1,15})")
+
+
+def aside_name(sha256: str) -> str:
+    """Return the name of a damaged blob that is set aside now: with the milliseconds since 1970."""
+    return f"{sha256}.{time.time_ns() // 1_000_000}"
+
+
+def aside_item(path: str, size: int) -> StoredItem | None:
+    """Return a damaged blob that was set aside, by its path; None for anything else."""
+    found = ASIDE.fullmatch(path.rpartition("/")[2])
+    return StoredItem(path, found[1], size, int(found[2]) / 1000) if found else None
 
 
 def damaged_blob(sha256: str) -> DamagedBlobError:

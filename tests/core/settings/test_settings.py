@@ -27,6 +27,7 @@ plaintext = false
 kserve_allow = ["env"]
 max_age = 5
 max_stale = "2d"
+cache_size = "3MiB"
 cache_owners = [7]
 state_dir = "/file/state"
 rocm = "7.1"
@@ -48,6 +49,7 @@ FROM_FILE = Settings(
     ("env",),
     5.0,
     172800.0,
+    3145728,
     (7,),
     Path("/file/state"),
     "7.1",
@@ -72,6 +74,7 @@ ENVIRON = {
     "MXR_KSERVE_ALLOW": "ask, wait",
     "MXR_MAX_AGE": "30m",
     "MXR_MAX_STALE": "8",
+    "MXR_CACHE_SIZE": "9KiB",
     "MXR_CACHE_OWNERS": "8, 9",
     "MXR_STATE_DIR": "/env/state",
     "MXR_ROCM": "7.2.1",
@@ -89,6 +92,7 @@ FROM_ENVIRON = Settings(
     ("ask", "wait"),
     1800.0,
     8.0,
+    9216,
     (8, 9),
     Path("/env/state"),
     "7.2.1",
@@ -113,6 +117,7 @@ GIVEN = {
     "kserve_allow": "path",
     "max_age": "1h",
     "max_stale": 0,
+    "cache_size": "1GiB",
     "cache_owners": [0],
     "state_dir": "/flag/state",
     "rocm": "7.3",
@@ -130,6 +135,7 @@ FROM_FLAGS = Settings(
     ("path",),
     3600.0,
     0.0,
+    2**30,
     (0,),
     Path("/flag/state"),
     "7.3",
@@ -245,7 +251,14 @@ def test_the_usual_places_can_be_moved(tmp_path: Path) -> None:
         *("registry =", "= 1", b"\xff\xfe", "[registry]\nurl = 'http://a'", "registri = 'http://a'", "registry = 5"),
         *("timeout = '60x'", "timeout = true", "timeout = 0", "timeout = nan", "timeout = inf", "token = ['a']"),
         *("plaintext = 1", "plaintext = 'on'", "kserve_allow = 'env'", "kserve_allow = ['all']"),
-        *("max_age = true", "max_age = 'soon'", "max_stale = [1]", "cache_owners = 5", "cache_owners = ['x']"),
+        *(
+            "max_age = true",
+            "max_age = 'soon'",
+            "max_stale = [1]",
+            "cache_size = -1",
+            "cache_owners = 5",
+            "cache_owners = ['x']",
+        ),
         *("cache_dir = false", "registry = 'file:1'", "token = 'a'\ntoken = 'b'", "inputs.x = [1]"),
         *("rocm = 7.2", "rocm = 'seven'", "migraphx = ''", "batch = 0", "batch = []", "batch = 'x'", "batch = [true]"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from typing import Any
@@ -116,6 +117,83 @@ def test_a_restored_backup_does_not_revive_it(start: Start, tmp_path: Any) -> No
     assert found["state"] == "revoked"
     assert "revoked 1 tokens again" in server.log.read_text()
     assert kept != id
+
+
+DAY = 86_400.0
+
+
+def endless(server: RegistryUnderTest, name: str = "reader") -> tuple[str, dict[str, str]]:
+    """The id of a new token that never expires, and the header with it."""
+    made = server.ok("POST", "/v1/tokens", {"name": name, "expires": None})
+    return made["token"]["id"], {"authorization": f"Bearer {made['secret']}"}
+
+
+def ended(server: RegistryUnderTest, what: str, id: str, days: float) -> None:
+    """A time of a token was so many days ago."""
+    server.rows.execute(f"UPDATE tokens SET {what} = {time.time() - days * DAY} WHERE id = '{id}'")
+
+
+def swept(server: RegistryUnderTest, *flags: str) -> int:
+    done = run_program(
+        command("mxr-registry", "sweep", "--json", "--data", server.data, *flags), env=os.environ | server.rows.environ
+    )
+    return int(json.loads(done.stdout)["tokens"])
+
+
+def ids(server: RegistryUnderTest) -> set[str]:
+    return {each["id"] for each in server.ok("GET", "/v1/tokens")["items"]}
+
+
+def test_tokens_that_ended_long_ago_go_with_a_sweep(start: Start) -> None:
+    server = start()
+    made = {name: endless(server, name)[0] for name in ("valid", "revoked", "lately", "expired", "both", "later")}
+    for name in ("revoked", "lately", "both", "later"):
+        server.ok("DELETE", f"/v1/tokens/{made[name]}")
+    for name, what, days in (
+        *(("revoked", "revoked_at", 91), ("lately", "revoked_at", 89), ("expired", "expires_at", 91)),
+        *(("both", "revoked_at", 300), ("both", "expires_at", 91)),
+        *(("later", "revoked_at", 300), ("later", "expires_at", 89)),
+    ):
+        ended(server, what, made[name], days)
+    before = ids(server)
+    assert swept(server, "--dry-run") == 3 and ids(server) == before
+    assert swept(server) == 3
+    assert before - ids(server) == {made[name] for name in ("revoked", "expired", "both")}
+    kept = LocalStore(server.data / "store").revoked_tokens()
+    assert kept == {made[name] for name in ("revoked", "lately", "later")}, (
+        "what a backup can revive stays in the store"
+    )
+    assert swept(server) == 0
+
+
+def test_the_row_of_a_revoked_token_stays_until_the_store_has_its_id(start: Start) -> None:
+    server = start()
+    id, _ = endless(server)
+    server.ok("DELETE", f"/v1/tokens/{id}")
+    ended(server, "revoked_at", id, 91)
+    (server.data / "store" / "revoked-tokens" / id).unlink()
+    assert swept(server) == 0 and id in ids(server)
+    server.restart()
+    assert swept(server) == 1 and id not in ids(server)
+
+
+@on_sqlite
+def test_a_backup_does_not_revive_a_token_whose_row_is_gone(start: Start, tmp_path: Any) -> None:
+    server = start()
+    id, header = endless(server)
+    assert server.stop() == 0
+    backup = tmp_path / "backup.db"
+    shutil.copy(server.data / "registry.db", backup)
+    server.start()
+    server.ok("DELETE", f"/v1/tokens/{id}")
+    ended(server, "revoked_at", id, 91)
+    assert swept(server) == 1 and status(server, header) == 401
+    assert server.stop() == 0
+    shutil.copy(backup, server.data / "registry.db")
+    for path in server.data.glob("registry.db-*"):
+        path.unlink()
+    server.start()
+    assert status(server, header) == 401
 
 
 @on_sqlite

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from hashlib import sha256
 from typing import Any
 
@@ -246,6 +247,20 @@ def test_two_sweeps_beside_uploads_lose_nothing(start: Start, parts: Parts, fsck
     for id, data in published.items():
         assert server.get(f"/v1/artifacts/{id}/files/model.mxr").data == data
     assert fsck(server.data)[0] == 0
+
+
+def test_damaged_blobs_stay_aside_for_a_month(three: Any) -> None:
+    path = next(path for path in (three.data / "store" / "blobs").rglob("*") if path.is_file())
+    aside = three.data / "store" / "damaged"
+    aside.mkdir()
+    for days in (29, 31):
+        (aside / f"{path.name}.{int((time.time() - days * DAY) * 1000)}").write_bytes(b"wrong")
+    said = sweep(three, "--dry-run")
+    assert (said["damaged"], len(list(aside.iterdir()))) == (1, 2)
+    said = sweep(three)
+    assert (said["damaged"], said["bytes"]) == (1, 5)
+    assert said["gone"] == [{"kind": "damaged", "name": path.name, "why": "set aside more than 30 days ago", "size": 5}]
+    assert len(list(aside.iterdir())) == 1 and path.exists()
 
 
 _SWEEPER = """

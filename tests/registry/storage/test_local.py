@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from hashlib import sha256
 from pathlib import Path
 
@@ -44,6 +45,19 @@ def test_damage_is_found_set_aside_and_never_handed_out(store: LocalStore, verb:
     assert [path.name.partition(".")[0] for path in (store.root / "damaged").iterdir()] == [NAME]
     with pytest.raises(NoSuchBlobError):
         store.open(NAME)
+
+
+def test_what_was_set_aside_is_listed_with_its_time_and_can_go(store: LocalStore) -> None:
+    began = time.time()
+    spoil(store)
+    store.set_aside(NAME)
+    (store.root / "damaged" / "notes").write_text("mine")
+    (item,) = store.damaged()
+    assert (item.sha256, item.size) == (NAME, len(b"other byte" * 1000))
+    assert began - 1 < item.modified <= time.time()
+    store.drop(item)
+    assert not list(store.damaged())
+    assert (store.root / "damaged" / "notes").exists()
 
 
 def test_the_tree_is_as_drawn(store: LocalStore) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import ssl
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -264,6 +265,11 @@ class TestDamage:
             found.open(NAME)
         keep(found)
         assert b"".join(found.open(NAME)) == DATA
+        (item,) = found.damaged()
+        assert (item.name, item.sha256, item.size) == (aside, NAME, len(wrong))
+        assert abs(item.modified - time.time()) < 60
+        found.drop(item)
+        assert not list(found.damaged()) and found.stat(NAME) == len(DATA)
 
     def test_bytes_that_change_on_the_way_for_once_are_not_damage(self, open_s3: Open, way: Faulty) -> None:
         keep(open_s3())

@@ -1,0 +1,86 @@
+"""When each cached program was last used, and what goes when the cache holds more than its limit.
+
+<cache_dir>/v2/used/<sha256>        its time of modification is the last use, to within an hour
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from mxr.errors import MxrError
+from mxr.util.frozen import dataclass
+
+if TYPE_CHECKING:
+    from .store import Cache
+
+EVERY = 3600.0
+"""Seconds for which a noted use is not noted again."""
+
+LEAST_AGE = 86_400.0
+"""A program that was used within so many seconds stays, so that those of one lock do not drive each other out."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramUse:
+    """A cached program: its sha256, its size in bytes, and when it was last used."""
+
+    sha: str
+    size: int
+    used_at: float
+
+
+def note_used(cache: Cache, sha: str) -> None:
+    """Note that a program is used now. Does nothing in a cache that is not writable, or for one that is not in it."""
+    with suppress(OSError, MxrError):
+        if cache.folder.writable and _noted_at(cache, sha) < time.time() - EVERY and cache.file_path(sha).exists():
+            with cache.folder.open_to_write(f"used/{sha}", os.O_WRONLY) as descriptor:
+                os.utime(descriptor)
+
+
+def used_at(cache: Cache, sha: str, status: os.stat_result) -> float:
+    """Return when a program was last used: as noted, or by its times. With noatime, a read does not change those."""
+    return max(status.st_atime, status.st_mtime, _noted_at(cache, sha))
+
+
+def program_uses(cache: Cache) -> Iterator[ProgramUse]:
+    """Yield every program whose removal would free its size: not one that has another name by a hard link."""
+    for sha in cache.programs():
+        with suppress(OSError):
+            status = cache.file_path(sha).stat()
+            if status.st_nlink == 1:
+                yield ProgramUse(sha, status.st_size, used_at(cache, sha, status))
+
+
+def make_room(cache: Cache, size: int) -> int:
+    """Remove the programs used longest ago, so that the cache stays within its limit with `size` bytes more.
+
+    Returns the number of removed programs. Those of the last day stay, even if the cache is larger for them.
+    """
+    if not cache.policy.size:
+        return 0
+    found = sorted(program_uses(cache), key=lambda each: each.used_at)
+    excess, count = sum(each.size for each in found) + size - cache.policy.size, 0
+    before = time.time() - LEAST_AGE
+    for each in found:
+        if excess <= 0 or each.used_at > before:
+            break
+        cache.remove_file(each.sha)
+        forget(cache, each.sha)
+        excess, count = excess - each.size, count + 1
+    return count
+
+
+def forget(cache: Cache, sha: str) -> None:
+    """Remove the note of the last use of a program that is gone. Does nothing where that is not possible."""
+    cache.folder.remove(f"used/{sha}")
+
+
+def _noted_at(cache: Cache, sha: str) -> float:
+    try:
+        return (cache.root / "used" / sha).lstat().st_mtime
+    except OSError:
+        return 0.0

@@ -243,9 +243,16 @@ def test_pods_have_no_more_rights_than_they_need(values: Object) -> None:
         assert context["allowPrivilegeEscalation"] is False and context["capabilities"] == {"drop": ["ALL"]}, name
         # A worker writes where its toolchain wants to.
         assert context.get("readOnlyRootFilesystem") or name.endswith("/worker"), name
+        # Secrets are files: a variable is in every dump of a pod, and never changes.
         for variable in each.get("env", ()):
-            secret = re.search("TOKEN$|PASSWORD|SECRET_ACCESS_KEY|DATABASE_URL", variable["name"])
-            assert not secret or "secretKeyRef" in variable["valueFrom"], variable
+            assert not re.search("TOKEN$|PASSWORD|SECRET_ACCESS_KEY|DATABASE_URL$", variable["name"]), variable
+            assert "valueFrom" not in variable or "secretKeyRef" not in variable["valueFrom"], variable
+        mounted = {mount["name"] for mount in each.get("volumeMounts", ())}
+        paths = {mount["mountPath"] for mount in each.get("volumeMounts", ())}
+        for variable in each.get("env", ()):
+            if str(variable.get("value", "")).startswith("/run/mxr/"):
+                assert str(Path(variable["value"]).parent) in paths, variable
+        assert mounted <= {volume["name"] for volume in dict(pods(found))[name.rpartition("/")[0]]["volumes"]}, name
     assert not [each for each in found if each["kind"] == "Secret"]
 
 
@@ -265,6 +272,29 @@ def test_what_runs_the_models_of_others_reaches_the_registry_only() -> None:
     assert wider["spec"]["egress"][2:] == [{"to": more}]
 
 
+def test_the_registry_reaches_what_the_values_name() -> None:
+    assert not [each for each in render(FULL) if each["metadata"]["name"] == "mxr-egress"]
+    rules = [{"to": [{"ipBlock": {"cidr": "10.1.2.3/32"}}], "ports": [{"port": 5432}]}]
+    found = render(FULL | {"networkPolicy": {"registryEgress": rules}})
+    policy = one(found, "NetworkPolicy", "mxr-egress")["spec"]
+    dns, *others = policy["egress"]
+    assert others == rules and {each["port"] for each in dns["ports"]} == {53} and policy["policyTypes"] == ["Egress"]
+    (where,) = policy["podSelector"]["matchExpressions"]
+    components = {spec["labels"]["app.kubernetes.io/component"] for spec in map(labels_of, found) if spec}
+    assert components - {"worker", "cache", "labels"} == set(where["values"])
+
+
+def test_the_fill_of_a_node_ends_and_keeps_within_its_size() -> None:
+    fill = FULL["cacheFill"] | {"timeoutSeconds": 1_000_000 // 2, "size": "3TiB"}
+    found = one(render(FULL | {"cacheFill": fill}), "DaemonSet", "mxr-cache")["spec"]["template"]
+    (container,) = found["spec"]["initContainers"]
+    assert container["command"] == ["timeout", "500000"]
+    assert container["args"] == ["mxr", "fetch", "--locked", "/lock/mxr.lock"]
+    assert environment(container)["MXR_CACHE_SIZE"] == "3TiB"
+    other = one(render(FULL | {"cacheFill": fill | {"lock": "{1}"}}), "DaemonSet", "mxr-cache")["spec"]["template"]
+    assert other["metadata"]["annotations"] != found["metadata"]["annotations"], "another lock is fetched at once"
+
+
 def labels_of(found: Object) -> Any:
     """The metadata of the pods that an object makes; None where it makes none."""
     made = template(found)
@@ -279,7 +309,7 @@ def test_no_argument_of_the_backup_has_the_password(tmp_path: Path) -> None:
     recorder = tmp_path / "pg_dump"
     recorder.write_text('#!/bin/sh\nprintf "%s\\n" "$@" "$PGPASSWORD" > "$RECORD"; touch "$BACKUP/mxr.part"\n')
     recorder.chmod(0o755)
-    script = container["args"][0].replace("/backup", str(tmp_path))
+    script = container["args"][0].replace("/backup", str(tmp_path)).replace("/run/mxr/database", str(tmp_path))
     for url, expected in (
         (
             "postgresql://mxr:p%40ss%2Fword@db/mxr?sslmode=require",
@@ -288,7 +318,8 @@ def test_no_argument_of_the_backup_has_the_password(tmp_path: Path) -> None:
         ("postgresql://mxr@db/mxr", ("postgresql://mxr@db/mxr", "")),
     ):
         environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "RECORD": str(tmp_path / "record"), "BACKUP": str(tmp_path)}
-        subprocess.run([*container["command"], script], env=environ | {"MXR_DATABASE_URL": url}, check=True, timeout=60)
+        (tmp_path / "url").write_text(url)
+        subprocess.run([*container["command"], script], env=environ, check=True, timeout=60)
         assert (tmp_path / "record").read_text().splitlines()[2:] == list(expected)
         (dump,) = tmp_path.glob("mxr-*.dump")
         assert dump.stat().st_mode & 0o077 == 0
@@ -344,7 +375,9 @@ def test_the_registry_takes_its_settings(values: Object, tmp_path: Path) -> None
     del environ["MXR_REGISTRY_CONFIG"]
     if values is FULL:
         (tmp_path / "ca.crt").write_text("")
+        (tmp_path / "url").write_text("postgresql://mxr:sesame@db/mxr\n")
         environ["MXR_S3_CA_FILE"] = environ["MXR_S3_CA_FILE"].replace("/run/mxr/ca", str(tmp_path))
+        environ["MXR_DATABASE_URL_FILE"] = environ["MXR_DATABASE_URL_FILE"].replace("/run/mxr/database", str(tmp_path))
     settings = RegistrySettings.read(environ, file=tmp_path / "registry.toml")
     assert settings.embedded == (values is not FULL)
     assert {"mxr.ml.svc", "mxr"} <= set(settings.allowed_hosts)
@@ -357,6 +390,7 @@ def test_the_registry_takes_its_settings(values: Object, tmp_path: Path) -> None
         assert settings.limits.body == 16 << 20 and settings.verbose and settings.store_url == "s3://compiled/fleet"
         assert settings.trusted_proxies == ("10.0.0.0/8", "192.0.2.7/32") and settings.tls_key is not None
         assert settings.s3.ca_file == tmp_path / "ca.crt"
+        assert settings.database_url == "postgresql://mxr:sesame@db/mxr"
 
 
 def test_pools_of_the_registry_are_what_keda_counts() -> None:

@@ -19,7 +19,7 @@ from mxr.errors import UsageError
 from mxr_registry.storage.reserve import DiskReserve
 from mxr_registry.storage.s3_settings import S3Settings
 
-from .connections import ConnectionSettings
+from .connections import ConnectionSettings, read_url
 from .job_rules import POOLS_EXAMPLE, JobRules, declared_pools
 from .limits import RequestLimits
 from .retention import RetentionRules
@@ -288,9 +288,16 @@ class RegistrySettings:
 def effective(values: ServiceValues, environ: Mapping[str, str]) -> dict[str, Any]:
     """Return data directory, database and store, which depend on each other, by their paths."""
     data = Path(values.value("serve.data") or default_data_dir(environ)).absolute()
+    url_file = values.value("database.url_file")
+    if url_file and values.value("database.url"):
+        raise UsageError(
+            f"{values.found['database.url'].source} sets database.url, and "
+            f"{values.found['database.url_file'].source} database.url_file.",
+            hint="Set one of them.",
+        )
     return {
         "serve.data": data,
-        "database.url": values.value("database.url") or _embedded_url(data),
+        "database.url": values.value("database.url") or (read_url(url_file) if url_file else _embedded_url(data)),
         "store.url": values.value("store.url") or "file://" + quote(str(data / "store")),
         "s3.style": "path" if values.value("s3.endpoint") else "auto",
     }

@@ -18,14 +18,15 @@ import os
 import select
 import sqlite3
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DisconnectionError, NoSuchModuleError, OperationalError
 
-from mxr.errors import UsageError
-from mxr_registry.config.connections import ConnectionSettings
+from mxr.errors import MxrError, UsageError
+from mxr_registry.config.connections import ConnectionSettings, read_url
 
 BUSY = 10.0
 """Seconds that a write transaction waits for the write lock of SQLite."""
@@ -103,17 +104,32 @@ def _postgresql(url: URL, settings: ConnectionSettings) -> Engine:
         pool_use_lifo=True,
         connect_args=arguments,
     )
-    event.listen(engine, "do_connect", _connect_bounded)
+    event.listen(engine, "do_connect", partial(_connect_bounded, settings.url_file, {}))
     event.listen(engine, "checkin", _record_use)
     event.listen(engine, "checkout", _check)
     return engine
 
 
-def _connect_bounded(_dialect: Any, _record: Any, arguments: list[Any], options: dict[str, Any]) -> Any:
+def _connect_bounded(
+    url_file: Path | None,
+    account: dict[str, str],
+    _dialect: Any,
+    _record: Any,
+    arguments: list[Any],
+    options: dict[str, Any],
+) -> Any:
+    """Connect. `account`: user and password as the file of the URL had them last."""
     # Imported on demand: an embedded registry needs no driver of a server.
     from .bounded_connection import BoundedConnection
 
-    return BoundedConnection.connect(*arguments, **options)
+    # A Secret may be replaced at this moment: what was read before holds on.
+    with contextlib.suppress(MxrError, ArgumentError, ValueError):
+        if url_file is not None:
+            found = make_url(read_url(url_file))
+            account.update({"user": found.username or "", "password": found.password or ""})
+    return BoundedConnection.connect(
+        *arguments, **(options | {name: value for name, value in account.items() if value})
+    )
 
 
 def _as_tuple(value: str | tuple[str, ...]) -> tuple[str, ...]:

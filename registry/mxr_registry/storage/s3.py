@@ -6,12 +6,14 @@ than the sha256 in the payload signature, no checksum in a response. docs/decisi
 
 from __future__ import annotations
 
+import contextlib
 import io
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import boto3  # type: ignore[import-untyped]
@@ -19,6 +21,7 @@ import urllib3
 from botocore import exceptions as boto  # type: ignore[import-untyped]
 from botocore.auth import AUTH_TYPE_MAPS, S3SigV4Auth  # type: ignore[import-untyped]
 from botocore.config import Config  # type: ignore[import-untyped]
+from botocore.credentials import RefreshableCredentials  # type: ignore[import-untyped]
 
 from mxr.errors import DiskFullError, MxrError, TemporaryError, UsageError
 
@@ -32,6 +35,9 @@ OUTAGE_PAUSE = 5.0
 """Seconds without requests to a server that did not answer at all; waiting requests would pile up otherwise."""
 
 CONNECTIONS = 64
+
+RENEW = 30
+"""Seconds after which a file of credentials is read again."""
 
 NAMED = "mxr-named-payload"
 """Our name for the signature of `NamedPayloadAuth` among those of botocore."""
@@ -336,6 +342,7 @@ def _connect(name: str, settings: S3Settings, endpoint: str | None, attempts: in
         s3={"addressing_style": _style(name, settings, endpoint), "payload_signing_enabled": True},
     )
     try:
+        _renew_credentials(session)
         client = session.client(
             "s3",
             endpoint_url=endpoint,
@@ -349,6 +356,35 @@ def _connect(name: str, settings: S3Settings, endpoint: str | None, attempts: in
         raise UsageError(
             f"Cannot set up the S3 client: {problem}.", hint="Check MXR_S3_* and the AWS configuration."
         ) from problem
+
+
+def _renew_credentials(session: Any) -> None:
+    """Read a file of credentials (AWS_SHARED_CREDENTIALS_FILE) again every `RENEW` seconds: a Secret can be replaced.
+
+    Those of a role are renewed by boto3 itself, and those of variables cannot change.
+    """
+    found = session.get_credentials()
+    if found is None or found.method != "shared-credentials-file":
+        return
+    last = found.get_frozen_credentials()
+
+    def read() -> dict[str, Any]:
+        nonlocal last
+        with contextlib.suppress(boto.BotoCoreError):
+            now = boto3.session.Session().get_credentials()
+            last = now.get_frozen_credentials() if now is not None else last
+        again = datetime.now(timezone.utc) + timedelta(seconds=2 * RENEW)
+        return {
+            "access_key": last.access_key,
+            "secret_key": last.secret_key,
+            "token": last.token,
+            "expiry_time": again.isoformat(),
+        }
+
+    renewing = RefreshableCredentials.create_from_metadata(
+        read(), read, "shared-credentials-file", advisory_timeout=RENEW, mandatory_timeout=0
+    )
+    session._session._credentials = renewing
 
 
 def _code(problem: boto.ClientError) -> str:

@@ -119,6 +119,41 @@ def test_an_owner_may_migrate_and_serve(scram: PostgreSQL, start: Start) -> None
     assert server.call("GET", "/readyz")[0] == 200
 
 
+def test_a_new_password_in_the_file_is_taken_without_a_restart(
+    scram: PostgreSQL, rows_with_password: Rows, start: Start, tmp_path: Path
+) -> None:
+    file = tmp_path / "url"
+    file.write_text(rows_with_password.url + "\n")
+    server = start(rows=Rows(rows_with_password.url, {"MXR_DATABASE_URL_FILE": str(file)}))
+    assert server.call("GET", "/v1/artifacts")[0] == 200
+    assert SECRET not in server.line + server.log.read_text()
+    try:
+        scram.execute("ALTER ROLE fleet PASSWORD 'another'")
+        close = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'fleet'"
+        scram.execute(close)
+        assert server.call("GET", "/v1/artifacts")[0] == 503
+        file.write_text(scram.url(name_in(rows_with_password.url), "fleet", "another"))
+        assert server.call("GET", "/v1/artifacts")[0] == 200
+        # A Secret that is being replaced: the last that was read goes on.
+        file.write_text("")
+        scram.execute(close)
+        assert server.call("GET", "/v1/artifacts")[0] == 200
+    finally:
+        scram.execute(f"ALTER ROLE fleet PASSWORD '{SECRET}'")
+
+
+def test_the_file_of_the_url_is_named_where_it_is_of_no_use(tmp_path: Path) -> None:
+    file = tmp_path / "url"
+    for text, words in ((None, "No such file"), ("", "has no URL"), ("postgresql://a:sesame@b/c d", "more than one")):
+        if text is not None:
+            file.write_text(text)
+        done = run("migrate", MXR_DATABASE_URL_FILE=str(file))
+        assert (done.returncode, "sesame" in done.stderr) == (2, False)
+        assert words in done.stderr and str(file) in done.stderr
+    both = run("migrate", MXR_DATABASE_URL_FILE=str(file), MXR_DATABASE_URL="postgresql://a:sesame@b/c")
+    assert both.returncode == 2 and "Set one of them" in both.stderr and "sesame" not in both.stderr
+
+
 # Bad days.
 
 

@@ -246,6 +246,39 @@ class TestReading:
             list(reader)
 
 
+def test_credentials_in_a_file_can_be_replaced(bucket: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As a Secret of Kubernetes is."""
+    file = tmp_path / "credentials"
+
+    def write(secret: str) -> None:
+        access = bucket.environ["AWS_ACCESS_KEY_ID"]
+        file.write_text(f"[default]\naws_access_key_id = {access}\naws_secret_access_key = {secret}\n")
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setattr(s3, "RENEW", 0.05)
+    write(bucket.environ["AWS_SECRET_ACCESS_KEY"])
+    store = open_store(bucket.url, s3_settings({"MXR_S3_ENDPOINT": bucket.endpoint}))
+    assert store.stat(NAME) is None
+
+    def refused() -> bool:
+        try:
+            store.stat(NAME)
+        except TemporaryError:
+            return True
+        return False
+
+    write("another")
+    until(refused, 10)
+    write(bucket.environ["AWS_SECRET_ACCESS_KEY"])
+    until(lambda: not refused(), 10)
+    file.unlink()
+    time.sleep(0.1)
+    assert not refused(), "what was read last goes on"
+
+
 class TestDamage:
     @pytest.mark.parametrize("fresh", [False, True])
     @pytest.mark.parametrize("verb", ["check", "open"])

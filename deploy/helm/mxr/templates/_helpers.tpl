@@ -107,12 +107,34 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- end }}
 
+{{/* The Secrets of database and store are files, which the registry reads again: a new one needs no restart. */}}
+{{- define "mxr.registry.mounts" -}}
+{{- if .Values.database.urlSecret.name }}
+- {name: database, mountPath: /run/mxr/database, readOnly: true}
+{{- end }}
+{{- if .Values.store.credentialsSecret }}
+- {name: s3, mountPath: /run/mxr/s3, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "mxr.registry.volumes" -}}
+{{- with .Values.database.urlSecret }}
+{{- if .name }}
+- name: database
+  secret: {secretName: {{ .name }}, defaultMode: 0440, items: [{key: {{ .key }}, path: url}]}
+{{- end }}
+{{- end }}
+{{- with .Values.store.credentialsSecret }}
+- name: s3
+  secret: {secretName: {{ . }}, defaultMode: 0440, items: [{key: credentials, path: credentials}]}
+{{- end }}
+{{- end }}
+
 {{/* Settings of the registry, for `serve` and every other command. */}}
 {{- define "mxr.registry.env" -}}
 - {name: MXR_REGISTRY_CONFIG, value: /etc/mxr/registry.toml}
 {{- if .Values.database.urlSecret.name }}
-- name: MXR_DATABASE_URL
-  valueFrom: {secretKeyRef: {name: {{ .Values.database.urlSecret.name }}, key: {{ .Values.database.urlSecret.key }}}}
+- {name: MXR_DATABASE_URL_FILE, value: /run/mxr/database/url}
 {{- end }}
 {{- with .Values.store }}
 {{- if .url }}
@@ -124,11 +146,7 @@ capabilities: {drop: [ALL]}
 {{- end }}
 - {name: MXR_S3_SIGNED, value: {{ .signed | quote }}}
 {{- if .credentialsSecret }}
-{{- $secret := .credentialsSecret }}
-{{- range list "AWS_ACCESS_KEY_ID" "AWS_SECRET_ACCESS_KEY" }}
-- name: {{ . }}
-  valueFrom: {secretKeyRef: {name: {{ $secret }}, key: {{ . }}}}
-{{- end }}
+- {name: AWS_SHARED_CREDENTIALS_FILE, value: /run/mxr/s3/credentials}
 {{- end }}
 {{- end }}
 {{- end }}

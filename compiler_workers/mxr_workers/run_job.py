@@ -128,14 +128,14 @@ def _report(
         _finish(context, lease, outcome, log)
         return None
     except (ConflictError, NotFoundError) as problem:
-        _log.warning("job %s: the lease is lost, nothing was published: %s", lease.job[:12], problem.message)
+        _log.warning("job %s: the lease is lost, nothing was published: %s", lease.job[:12], problem.traced)
         return _LEASE_LOST
     except (MismatchError, DamagedError) as problem:
         # The registry inspected the program itself and has queued the job for other workers.
-        _log.error("job %s: the registry rejected the program: %s", lease.job[:12], problem.message)
+        _log.error("job %s: the registry rejected the program: %s", lease.job[:12], problem.traced)
     except MxrError as problem:
         # Without a report the lease expires, and another worker gets the job.
-        _log.error("job %s: cannot report the result to the registry: %s", lease.job[:12], problem.message)
+        _log.error("job %s: cannot report the result to the registry: %s", lease.job[:12], problem.traced)
     return CompileFailure("transient", "worker", "The registry did not accept the result.")
 
 

@@ -179,7 +179,7 @@ class SlotLoop:
                 ):
                     raise
                 if not attempts.failures:
-                    _log.warning("%s: %s Trying again.", self._context.slot.name, problem.message)
+                    _log.warning("%s: %s Trying again.", self._context.slot.name, problem.traced)
                 pause = attempts.pause_after(problem)
             self._stop.requested.wait(pause)
         return None
@@ -272,7 +272,7 @@ class WorkerProcess:
         try:
             loop.run()
         except MxrError as problem:
-            _log.error("%s: %s", slot.name, problem.message)
+            _log.error("%s: %s", slot.name, problem.traced)
             self._problems.append(problem)
         except Exception as problem:
             _log.exception("%s: internal error of mxr-worker", slot.name)

@@ -84,6 +84,11 @@ class MxrError(Exception):
         """Return the message as a log or a traceback may show it: it can quote text of other people."""
         return printable(self.message)
 
+    @property
+    def traced(self) -> str:
+        """The message for a log, with the id of the request that the registry's log names, if it answered one."""
+        return f"{self} (request {self.request_id})" if self.request_id else str(self)
+
     def to_json(self, status: int | None = None) -> Json:
         """Return the JSON form, which is that of problem details. Source: RFC 9457.
 

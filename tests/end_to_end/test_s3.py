@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -12,6 +17,7 @@ import urllib3
 from harness.programs import run as run_program
 from harness.tokens import authorization
 from servers.faulty import Alter, Answer, Cut, Fault, Faulty, Stall, Withhold, refused
+from servers.nginx import nginx
 from servers.rows import Databases
 from servers.swift import Bucket, S3Server
 
@@ -280,6 +286,50 @@ class TestOutages:
         found = publish(start_s3(MXR_S3_SIGNED="off", MXR_S3_TIMEOUT="3"))
         inside.spoil(Stall())
         assert "did not answer" in found.fetch("one", expect=75).error["detail"]
+
+    def test_one_that_is_stopped_holds_no_request_up(
+        self, start_s3: Start, publish: Publish, swift: S3Server, tmp_path: Path
+    ) -> None:
+        """Fifty clients at once, while the kernel of the server takes connections and nobody answers."""
+        with nginx(tmp_path / "way", swift.url) as url:
+            found = publish(start_s3(MXR_S3_ENDPOINT=url, MXR_S3_SIGNED="off", MXR_S3_TIMEOUT="2"))
+            registry = found.registry
+            registry.restart()
+
+            def ask(number: int) -> tuple[int, float]:
+                begun = time.monotonic()
+                path = ("/v1/artifacts", found.blob, "/readyz")[number % 3]
+                reply = registry.ask("GET", path)
+                return reply.status, time.monotonic() - begun
+
+            pid = int((tmp_path / "way" / "nginx.pid").read_text())
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                with ThreadPoolExecutor(50) as pool:
+                    said = list(pool.map(ask, range(50)))
+                eventually(lambda: "S3" in registry.ask("GET", "/readyz").json()["store"])
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            assert {status for status, _ in said[::3] + said[2::3]} == {200}, "what needs no bytes is served"
+            assert {status for status, _ in said[1::3]} == {503}
+            assert max(seconds for _, seconds in said) < 40, sorted(seconds for _, seconds in said)
+            found.fetch("one")
+            assert registry.ask("GET", "/v1/artifacts?state=lost").json()["items"] == []
+
+    def test_one_that_slows_down_for_long_is_waited_for(
+        self, start_s3: Start, publish: Publish, inside: Faulty, host: Hosts
+    ) -> None:
+        found = publish(start_s3(MXR_S3_SIGNED="off"))
+        inside.spoil(Answer(503, "SlowDown"))
+        patient = host("patient", found.registry.url)
+        fetch = patient.start("fetch", found.model, *found.gpu, "--json", env={"MXR_RETRY": "60"})
+        eventually(lambda: found.registry.requests(f"GET {found.blob}?direct=no: 503") >= 3)
+        assert fetch.poll() is None
+        inside.heal()
+        out, error = fetch.communicate(timeout=120)
+        assert fetch.returncode == 0, error
+        assert Path(json.loads(out)["path"]).read_bytes() == found.data
+        assert found.registry.ask("GET", "/v1/artifacts?state=lost").json()["items"] == [], "busy is not lost"
 
     def test_one_that_is_gone_is_temporary_and_the_cache_still_serves(
         self, start_s3: Start, publish: Publish, inside: Faulty, outside: Faulty

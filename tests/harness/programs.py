@@ -79,8 +79,9 @@ class Program(subprocess.Popen):
     """A process of `mxr`, `mxr-registry` or `mxr-worker`: `Program(["mxr", "ls"], env=..., stdout=PIPE)`.
 
     It behaves as a `Popen` of the installed command. It is forked by the fork server, and so not a child of this
-    process: its status comes over a socket. `python -c CODE` is forked as well. With MXR_TEST_EXEC=1, or where another
-    command comes first (`Program(["prlimit", "--fsize=1000", str(BIN / "mxr"), "ls"])`), the command is executed.
+    process: its status comes over a socket. `python -c CODE` is forked as well. With MXR_TEST_EXEC=1, with LD_PRELOAD,
+    or where another command comes first (`Program(["prlimit", "--fsize=1000", str(BIN / "mxr"), "ls"])`), the command
+    is executed.
     """
 
     _connection: socket.socket | None = None
@@ -89,7 +90,11 @@ class Program(subprocess.Popen):
     def __init__(self, words: list[str], **options: Any) -> None:
         name, *rest = map(str, words)
         known = name in PROGRAMS
-        self._forked = known and not os.environ.get("MXR_TEST_EXEC") and not options.get("preexec_fn")
+        # What is preloaded is loaded by a new process only.
+        anew = (
+            os.environ.get("MXR_TEST_EXEC") or options.get("preexec_fn") or "LD_PRELOAD" in (options.get("env") or {})
+        )
+        self._forked = known and not anew
         super().__init__([str(BIN / name) if known and not self._forked else name, *rest], **options)
 
     def _execute_child(self, *values: Any) -> None:

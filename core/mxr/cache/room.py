@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mxr.errors import MxrError
@@ -60,7 +61,7 @@ def make_room(cache: Cache, size: int) -> int:
 
     Returns the number of removed programs. Those of the last day stay, even if the cache is larger for them.
     """
-    if not cache.policy.size:
+    if not cache.policy.size or _size(cache.root / "files") + size <= cache.policy.size:
         return 0
     found = sorted(program_uses(cache), key=lambda each: each.used_at)
     excess, count = sum(each.size for each in found) + size - cache.policy.size, 0
@@ -72,6 +73,17 @@ def make_room(cache: Cache, size: int) -> int:
         forget(cache, each.sha)
         excess, count = excess - each.size, count + 1
     return count
+
+
+def _size(folder: Path) -> int:
+    """Return the bytes of all files in a folder, at little cost: whose they are is checked only where some must go."""
+    total = 0
+    with suppress(OSError):
+        for each in os.scandir(folder):
+            total += (
+                _size(Path(each)) if each.is_dir(follow_symlinks=False) else each.stat(follow_symlinks=False).st_size
+            )
+    return total
 
 
 def forget(cache: Cache, sha: str) -> None:

@@ -52,8 +52,9 @@ def record(
     record_all(session, kind, [(subject, model, detail)], namespace=namespace)
     actor = ACTOR.get()
     words = f" {canonical(detail)}" if detail else ""
-    source = f" from {actor.address}" if actor.address else ""
-    log.info("%s %s by %s%s%s", kind, printable(subject), printable(actor.principal), source, words)
+    if actor.address:
+        who = f"{printable(actor.principal)} from {actor.address}"
+        log.info("%s %s by %s%s", kind, printable(subject), who, words)
 
 
 Subject = tuple[str, str | None, Mapping[str, Any] | None]

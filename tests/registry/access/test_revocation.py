@@ -248,6 +248,7 @@ def test_a_moved_registry_keeps_it_revoked(start: Start, tmp_path: Any) -> None:
     id, header = make(server)
     server.ok("DELETE", f"/v1/tokens/{id}")
     assert server.stop() == 0
+    (server.data / "store" / "revoked-tokens" / ("0" * 12)).touch()
     target = f"sqlite:///{tmp_path / 'moved' / 'registry.db'}"
     (tmp_path / "moved").mkdir()
     for words in (
@@ -266,4 +267,5 @@ def test_a_moved_registry_keeps_it_revoked(start: Start, tmp_path: Any) -> None:
         assert done.returncode == 0, done
     moved = start(data=tmp_path / "moved")
     assert status(moved, header) == 401
-    assert (tmp_path / "moved" / "store" / "revoked-tokens" / id).exists()
+    # One whose row is gone, too: a backup may still have it.
+    assert LocalStore(tmp_path / "moved" / "store").revoked_tokens() == {id, "0" * 12}

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mxr.errors import MxrError
-from mxr.util.frozen import dataclass
 
 if TYPE_CHECKING:
     from .store import Cache
@@ -23,15 +21,6 @@ EVERY = 3600.0
 
 LEAST_AGE = 86_400.0
 """A program that was used within so many seconds stays, so that those of one lock do not drive each other out."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramUse:
-    """A cached program: its sha256, its size in bytes, and when it was last used."""
-
-    sha: str
-    size: int
-    used_at: float
 
 
 def note_used(cache: Cache, sha: str) -> None:
@@ -47,15 +36,6 @@ def used_at(cache: Cache, sha: str, status: os.stat_result) -> float:
     return max(status.st_atime, status.st_mtime, _noted_at(cache, sha))
 
 
-def program_uses(cache: Cache) -> Iterator[ProgramUse]:
-    """Yield every program whose removal would free its size: not one that has another name by a hard link."""
-    for sha in cache.programs():
-        with suppress(OSError):
-            status = cache.file_path(sha).stat()
-            if status.st_nlink == 1:
-                yield ProgramUse(sha, status.st_size, used_at(cache, sha, status))
-
-
 def make_room(cache: Cache, size: int) -> int:
     """Remove the programs used longest ago, so that the cache stays within its limit with `size` bytes more.
 
@@ -63,15 +43,20 @@ def make_room(cache: Cache, size: int) -> int:
     """
     if not cache.policy.size or _size(cache.root / "files") + size <= cache.policy.size:
         return 0
-    found = sorted(program_uses(cache), key=lambda each: each.used_at)
-    excess, count = sum(each.size for each in found) + size - cache.policy.size, 0
-    before = time.time() - LEAST_AGE
-    for each in found:
-        if excess <= 0 or each.used_at > before:
+    found = []
+    for sha in cache.programs():
+        with suppress(OSError):
+            status = cache.file_path(sha).stat()
+            # Removing one that has another name, by a hard link, would free nothing.
+            if status.st_nlink == 1:
+                found.append((used_at(cache, sha, status), status.st_size, sha))
+    excess, count = sum(held for _, held, _ in found) + size - cache.policy.size, 0
+    for used, held, sha in sorted(found):
+        if excess <= 0 or used > time.time() - LEAST_AGE:
             break
-        cache.remove_file(each.sha)
-        forget(cache, each.sha)
-        excess, count = excess - each.size, count + 1
+        cache.remove_file(sha)
+        forget(cache, sha)
+        excess, count = excess - held, count + 1
     return count
 
 

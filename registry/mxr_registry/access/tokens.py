@@ -5,7 +5,7 @@ password hash has anything to slow down. The row of a token that expired or was 
 shows who had it.
 
 The ids of revoked tokens are in the store too, so that an older database, from a backup, does not revive them: a start
-of the registry compares both. The store keeps them until the token has expired: for ever, if it never does.
+of the registry compares both. The store keeps them until the token has expired.
 """
 
 from __future__ import annotations

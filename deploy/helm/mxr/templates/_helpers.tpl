@@ -117,12 +117,16 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- end }}
 
-{{- define "mxr.registry.volumes" -}}
-{{- with .Values.database.urlSecret }}
-{{- if .name }}
+{{- define "mxr.database.volume" -}}
+{{- with .Values.database.urlSecret -}}
 - name: database
   secret: {secretName: {{ .name }}, defaultMode: 0440, items: [{key: {{ .key }}, path: url}]}
 {{- end }}
+{{- end }}
+
+{{- define "mxr.registry.volumes" -}}
+{{- if .Values.database.urlSecret.name }}
+{{ include "mxr.database.volume" . }}
 {{- end }}
 {{- with .Values.store.credentialsSecret }}
 - name: s3

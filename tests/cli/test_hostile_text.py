@@ -191,6 +191,7 @@ def test_rows_of_a_registry(hostile: HostileRegistry, shown: Shown) -> None:
         ("jobs", job, "--follow"),
         ("workers",),
         ("misses",),
+        ("misses", EVIL, "--by", EVIL, "--arch", EVIL),
         ("history",),
         ("history", EVIL),
         ("whoami",),

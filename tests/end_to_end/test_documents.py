@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,15 @@ def test_what_was_missed(mxr: Host, model: Path, gpu: tuple[str, ...]) -> None:
         mxr("fetch", model, *gpu, "--precision", "int8", expect=3)
     (first, *_) = mxr("misses", "--json").json["misses"]
     assert (first["count"], first["request"]["key"]["precision"]) == (2, "int8")
-    lines = mxr("misses", "--limit", "1").out.splitlines()
+    assert (first["reason"], [each["host"] for each in first["asked_by"]]) == ("unknown_model", [os.uname().nodename])
+    words = ("misses", "--limit", "1", "--arch", "gfx908", "--why", "unknown_model", "--since", "7d")
+    lines = mxr(*words, "--by", os.uname().nodename).out.splitlines()
     assert len(lines) == 2 and lines[1].startswith("2 ") and "gfx908" in lines[1] and "int8" in lines[1]
+    assert len(mxr(*words, "--by", "nobody").out.splitlines()) == 1
+    assert "such as 24h" in mxr("misses", "--since", "soon", expect=2).err
+    mxr("fetch", model, "--arch", "gfx1201", expect=3)
+    (partial,) = mxr("misses", "--arch", "gfx1201", "--json").json["misses"]
+    assert "rocm" in partial["open"] and "rocm ?" in mxr("misses", "--arch", "gfx1201").out
 
 
 def test_who_did_what(mxr: Host, model: Path, published: dict[str, Any]) -> None:

@@ -37,8 +37,17 @@ HEARD = 15.0
 
 HOUR = 3600.0
 TABLES = (
-    *("job_logs", "job_events", "jobs", "workers", "failures"),
-    *("lock_artifacts", "locks", "artifact_blobs", "artifact_inputs", "artifacts", "misses", "tombstones"),
+    *("job_logs", "job_events", "attempts", "jobs", "workers", "failures"),
+    *(
+        "lock_artifacts",
+        "locks",
+        "artifact_blobs",
+        "artifact_inputs",
+        "artifacts",
+        "miss_askers",
+        "misses",
+        "tombstones",
+    ),
 )
 """What `clear` empties, in the order that references allow."""
 

@@ -20,6 +20,7 @@ from mxr.artifact.limits import MAX_MISS_BYTES
 from mxr_registry.artifacts import misses
 from mxr_registry.database import schema
 from mxr_registry.database.session import Database
+from mxr_registry.database.trail import ACTOR, Actor
 from mxr_registry.decoding_cache import DecodingCache
 from mxr_registry.json_text import to_json
 
@@ -180,15 +181,21 @@ def test_misses_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     db = Database(f"sqlite:///{tmp_path / 'registry.db'}")
     schema.upgrade(db)
     monkeypatch.setattr(misses, "MAX_MISSES", 20)
+    monkeypatch.setattr(misses, "MAX_MISS_HOSTS", 3)
 
     def request(name: str) -> Request:
         return Request(Key(ONNX_MODEL, "ref", "2.16", ((name, (1,)),)))
 
     for number in range(3 * misses.TRIM_INTERVAL):
-        misses.record_miss(db, "default", request(str(number)), "0" * 64, [])
-    misses.record_miss(db, "default", request("x" * MAX_MISS_BYTES), "0" * 64, [])
+        misses.record_miss(db, "default", request(str(number)), {"nearest": []})
+    misses.record_miss(db, "default", request("x" * MAX_MISS_BYTES), {"nearest": []})
+    for number in range(5):
+        ACTOR.set(Actor("ci", "", [(b"mxr-host", b"node-%d" % number)]))
+        misses.record_miss(db, "default", request("last"), {"nearest": []})
     with db.reading() as session:
-        found = misses.list_misses(session, "default")
+        found = misses.list_misses(session, "default", misses.MissFilters(), None)
+    last = found["items"][0]
+    assert (last["count"], last["hosts"], len(last["asked_by"])) == (5, 3, 3)
     assert 20 <= len(found["items"]) < 20 + misses.TRIM_INTERVAL and len(to_json(found)) < 200_000
     db.close()
 

@@ -70,7 +70,7 @@ LISTS: dict[str, Callable[[Session, str | None], Json]] = {
     "workers": listed_workers,
     "uses": listed_uses,
     "locks": lambda session, after: locks.list_locks(session, NAMESPACE, after),
-    "misses": lambda session, after: misses.list_misses(session, NAMESPACE, after),
+    "misses": lambda session, after: misses.list_misses(session, NAMESPACE, misses.MissFilters(after=after), None),
 }
 
 

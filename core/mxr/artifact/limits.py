@@ -75,6 +75,10 @@ MAX_MESSAGE_LENGTH = 16 * 1024
 
 # What a registry keeps of requests that nobody published, for each namespace.
 MAX_MISSES = 5_000
+MAX_MISS_HOSTS = 200
+"""Hosts that are kept of one principal for one miss."""
+MAX_MISS_ASKERS = 20_000
+"""Hosts and principals that are kept for all misses, those that asked last."""
 MAX_MISS_BYTES = 32 * 1024
 """Bytes of the JSON of a request that is recorded as a miss; a larger one is not recorded."""
 MAX_LOCKS = 10_000

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import mxr.facts as facts
 from mxr.errors import UsageError
-from mxr.util.codec import JsonForm, encode_fields, fields, refuse, schema_of_form
+from mxr.util.codec import JsonForm, decode, encode_fields, fields, refuse, schema_of_form
 from mxr.util.frozen import dataclass
 
 from . import field_docs, limits
@@ -31,7 +31,8 @@ from .key import (
     fixed_digest,
     other_releases,
 )
-from .target import FAMILY_OF, Dim, Inputs, Shape, dim_from_json, dim_to_json, show_precision
+from .target import FAMILY_OF, Dim, Inputs, Shape, dim_from_json, dim_to_json, show_dims, show_precision
+from .target import userland as userland_of
 
 OpenShape = tuple[Dim | None, ...] | None
 """The dims of an input as far as they are known; None if not even their number is."""
@@ -105,6 +106,25 @@ class PartialRequest:
         key = request.key
         known = {name: getattr(key, name) for name in (*FACTS, *FIXED)}
         return cls(inputs=key.inputs, constraints=request.constraints, **known)
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> PartialRequest:
+        """Return the request in the JSON form of a complete or a partial one. Raises `UsageError`."""
+        if "key" in document:
+            return cls.of(decode(Request, dict(document), lenient=True))
+        return decode(cls, dict(document), lenient=True)
+
+    @property
+    def words(self) -> tuple[str, str, str, str]:
+        """The request for people, like `key_words`: target, toolchain, inputs, precision; what is open has a `?`."""
+        userland = "" if self.kind == "ref" else f" {userland_of(self.vendor).lower()} {self.rocm or '?'}"
+        runtime = f" onnxruntime {self.form.split(':')[2]}" if self.form != "whole" else ""
+        return (
+            self.arch or self.kind or "?",
+            f"migraphx {self.migraphx or '?'}{userland}{runtime}",
+            " ".join(f"{name}={_show_open(shape)}" for name, shape in self.inputs),
+            show_precision(self.precision),
+        )
 
     @property
     def determined(self) -> Request:
@@ -205,6 +225,10 @@ def _canonical_shape(shape: OpenShape, name: str) -> OpenShape:
         dim if dim is None else dim_from_json(dim_to_json(dim), f"inputs.{name}", place)
         for place, dim in enumerate(shape)
     )
+
+
+def _show_open(shape: OpenShape) -> str:
+    return "?" if shape is None else ",".join("?" if dim is None else show_dims((dim,)) for dim in shape)
 
 
 def _fits(asked: OpenShape, found: Shape) -> bool:

@@ -5,6 +5,7 @@ Transfers of many blobs are in `transfer`, the requests of a worker in `worker`,
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -140,7 +141,9 @@ class Client:
 
         Raises `NoSuchArtifactError`; its `context.nearest` lists the closest ones.
         """
-        return self.exchange(artifact_protocol.ResolveReply, "POST", "/resolve", request.to_json(), hurry=hurry)
+        return self.exchange(
+            artifact_protocol.ResolveReply, "POST", "/resolve", request.to_json(), headers=own_name(), hurry=hurry
+        )
 
     def candidates(self, partial: PartialRequest, *, hurry: bool = False) -> Candidates:
         """Return the ways to complete a partial request; `hurry` as for `resolve`.
@@ -149,7 +152,7 @@ class Client:
         """
         from mxr.artifact.candidates import Candidates
 
-        return self.exchange(Candidates, "POST", "/candidates", partial.to_json(), hurry=hurry)
+        return self.exchange(Candidates, "POST", "/candidates", partial.to_json(), headers=own_name(), hurry=hurry)
 
     def defaults(self) -> artifact_protocol.NamespaceDefaults:
         """Return the request defaults of the namespace. Sent once: where the registry is away, the cache has them."""
@@ -280,9 +283,12 @@ class Client:
             text, following = self._read(reply), reply.headers.get("mxr-log-next", "")
             return text, int(following) if following.isascii() and following.isdigit() else offset + len(text)
 
-    def misses(self) -> Iterator[artifact_protocol.RecordedMiss]:
-        """Yield the requests that found no artifact, latest first."""
-        return (item for page in self._pages(artifact_protocol.Misses, "/misses", {}) for item in page.items)
+    def misses(self, **filters: str | float | None) -> Iterator[artifact_protocol.RecordedMiss]:
+        """Yield the requests that found no artifact, latest first.
+
+        Filters: model (or its beginning), name, arch, reason, by (a host or a principal), hours.
+        """
+        return (item for page in self._pages(artifact_protocol.Misses, "/misses", filters) for item in page.items)
 
     def events(self, **filters: str | None) -> Iterator[Event]:
         """Yield who did what, newest first. Filters: subject (its beginning), model, kind, principal."""
@@ -386,7 +392,7 @@ class Client:
                 f"The connection to the registry at {self.url} broke during a transfer: {problem}."
             ) from problem
 
-    def _pages(self, kind: type[P], path: str, filters: Mapping[str, str | int | None]) -> Iterator[P]:
+    def _pages(self, kind: type[P], path: str, filters: Mapping[str, str | float | None]) -> Iterator[P]:
         """Yield the pages of a list, at most `MAX_PAGES`."""
         after: str | None = None
         for _ in range(MAX_PAGES):
@@ -404,6 +410,7 @@ class Client:
         path: str,
         document: Json | None = None,
         *,
+        headers: Mapping[str, str] | None = None,
         wait: float = 0,
         once: bool = False,
         hurry: bool = False,
@@ -413,8 +420,8 @@ class Client:
         `once`: it is not repeated; `hurry`: only for a moment.
         """
         body = None if document is None else codec.canonical(document).encode()
-        headers = {} if body is None else {"Content-Type": "application/json"}
-        with self._reply(method, path, body, headers, once=once, hurry=hurry, wait=wait) as reply:
+        typed = {} if body is None else {"Content-Type": "application/json"}
+        with self._reply(method, path, body, {**typed, **(headers or {})}, once=once, hurry=hurry, wait=wait) as reply:
             data = self._read(reply)
         return self._decode(kind, data)
 
@@ -562,6 +569,12 @@ class Client:
             f"{artifact_protocol.REGISTRY_HEADER}).",
             hint=hint,
         )
+
+
+def own_name() -> dict[str, str]:
+    """Return the header with the name of this host, by which operators see who found no program."""
+    name = os.uname().nodename
+    return {artifact_protocol.HOST_HEADER: name} if name.isascii() and name.isprintable() else {}
 
 
 def _skip(chunks: Iterator[bytes], size: int) -> Iterator[bytes]:

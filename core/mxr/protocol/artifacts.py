@@ -42,6 +42,9 @@ REGISTRY_HEADER = "MXR-Registry"
 VERSION_HEADER = "MXR-Version"
 """The header of every reply: the version of mxr at the registry. That of a client is in its `User-Agent`."""
 
+HOST_HEADER = "MXR-Host"
+"""The header of a resolve: what the host of the client calls itself, for those who look why it got no program."""
+
 __all__ = [
     "Artifact",
     "ArtifactUsage",
@@ -249,11 +252,31 @@ class Locks:
     next: Annotated[str | None, field_docs.NEXT] = None
 
 
+REASONS = (
+    *("toolchain", "shapes", "arch", "hardware", "precision", "options", "promotion"),
+    *("lost", "no_program", "unknown_model", "other"),
+)
+"""Why a request found no artifact: what differs first in the nearest one, or why there is none."""
+
+MAX_ASKED_BY = 5
+
+
+@dataclass(frozen=True, slots=True)
+class MissAsker:
+    """A host that asked, with a token of this principal. `host` is empty where the client does not tell its name."""
+
+    principal: Annotated[str, Doc("The principal of the token.")]
+    host: Annotated[str, Doc("What the host calls itself.")]
+    count: Annotated[int, Doc("How often.", minimum=1)]
+    last_at: Annotated[Timestamp, Doc("When it asked last.")]
+
+
 @dataclass(frozen=True, slots=True)
 class RecordedMiss:
-    """A request without a matching artifact: how often, when, and the nearest artifacts at that time."""
+    """A request without a matching artifact: how often, when, by whom, and the nearest artifacts at that time."""
 
-    digest: Annotated[str, field_docs.DIGEST]
+    id: Annotated[str, Doc("The sha256 of the request, by which it is told.", pattern=SHA256)]
+    digest: Annotated[str, Doc("The digest of its key; the sha256 of the request where it is partial.", pattern=SHA256)]
     request: Annotated[Mapping[str, Any], Doc("The request: complete, or partial.")]
     count: Annotated[int, Doc("How often.", minimum=1)]
     first_at: Annotated[Timestamp, Doc("When it was requested first.")]
@@ -261,6 +284,17 @@ class RecordedMiss:
     nearest: Annotated[
         tuple[Mapping[str, Any], ...],
         Doc("The artifacts with the fewest differences at that time.", items=field_docs.DIFFERENCES),
+    ] = ()
+    reason: Annotated[str | None, Doc("What kind of difference the nearest artifact has first.", enum=REASONS)] = None
+    accept: Annotated[
+        Mapping[str, Any] | None, Doc("The change of the constraints with which the artifact `id` satisfies it.")
+    ] = None
+    open: Annotated[tuple[str, ...], Doc("The facts that the request left open.")] = ()
+    model_name: Annotated[str | None, field_docs.MODEL_NAME] = None
+    hosts: Annotated[int, Doc("How many hosts asked, of those that tell their names.", minimum=0)] = 0
+    asked_by: Annotated[
+        tuple[MissAsker, ...],
+        Doc("Who asked last: all for an administrator, else the caller's own principal.", maxItems=MAX_ASKED_BY),
     ] = ()
 
 

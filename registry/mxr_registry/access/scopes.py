@@ -27,6 +27,7 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "get_readiness": PUBLIC,
     "get_metrics": (METRICS,),
     "get_caller": ANY,
+    "create_sign_in_link": ANY,
     "create_token": (ADMIN,),
     "list_tokens": (ADMIN,),
     "revoke_token": (ADMIN,),
@@ -76,12 +77,23 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
 """By operationId. An operation that is not here cannot be added to the application."""
 
 
+PAGES: Mapping[str, tuple[str, ...]] = {
+    "show_sign_in": PUBLIC,
+    "sign_in": PUBLIC,
+    "sign_in_by_link": PUBLIC,
+    "sign_out": PUBLIC,
+    "show_home": (FETCH,),
+    "show_misses": (FETCH,),
+}
+"""The same for the pages for browsers, which show what the operations answer."""
+
+
 def scopes_of(operation: str) -> tuple[str, ...]:
     """Return the scopes of which a token needs one; `PUBLIC` where it needs none.
 
-    Raises `KeyError` for an operation that is not in the table.
+    Raises `KeyError` for an operation that is in no table.
     """
-    found = OPERATIONS[operation]
+    found = OPERATIONS[operation] if operation in OPERATIONS else PAGES[operation]
     return found if not found or ADMIN in found else (*found, ADMIN)
 
 

@@ -15,7 +15,7 @@ from sqlalchemy import select, update
 from mxr.artifact.manifest import Blob, File, Manifest
 from mxr.errors import DamagedBlobError, DamagedError, MxrError, NoSuchBlobError, TemporaryError
 from mxr.util.hashing import hash_chunks
-from mxr_registry.database import tables
+from mxr_registry.database import tables, tallies
 from mxr_registry.database.job_tables import JobRow
 from mxr_registry.database.session import Database, Session, advisory_lock, now, upsert
 from mxr_registry.storage.store import ChunkSize, Reader, Store, full_chunk
@@ -103,16 +103,19 @@ def record_upload(
         if had_row and store.stat(sha256) != size:
             raise TemporaryError(f"Blob {sha256} was swept during its upload.", hint="Send it again.")
         lost.note_found(session, sha256)
-        moment = now(session)
+        moment, row = now(session), tables.BlobRow
+        known = select(row.size).where(row.namespace == namespace, row.sha256 == sha256)
+        before = session.execute(known).scalar() or 0
         upsert(
             session,
-            tables.BlobRow,
+            row,
             {"namespace": namespace, "sha256": sha256},
             {"size": size, "created_at": moment, "touched_at": moment, "xxh3": xxh3},
             {"size": size, "touched_at": moment, "xxh3": xxh3},
         )
         keys = {"namespace": namespace, "sha256": sha256, "principal": principal}
         upsert(session, tables.UploadRow, keys, {"uploaded_at": moment}, {"uploaded_at": moment})
+        tallies.add(session, namespace, tallies.STORED_BYTES, size - before)
 
 
 PROGRAMS, MODELS = "programs", "models"

@@ -98,13 +98,16 @@ def no_candidates_error(
 
 
 def record_miss(db: Database, namespace: str, partial: PartialRequest, error: NoSuchArtifactError) -> None:
-    """Count the miss of a request that leaves only the flags open, with the default flags: it tells what is in demand.
+    """Count the miss of a partial request. One that leaves only the flags open counts as that with the default flags.
 
     No transaction may be open: a second connection could be one too many.
     """
     if set(partial.open_facts) <= {"offload_copy", "fast_math"}:
         request = _with_default_flags(partial)
-        misses.record_miss(db, namespace, request, request.key.digest, error.context["nearest"])
+        context = {**error.context, "digest": request.key.digest, "open": ()}
+        misses.record_miss(db, namespace, request, context)
+    else:
+        misses.record_miss(db, namespace, partial, error.context)
 
 
 def _with_default_flags(partial: PartialRequest) -> Request:

@@ -50,10 +50,8 @@ class NearestArtifact:
         return {"id": self.candidate.id, "differences": rows}
 
 
-def miss_error(
-    session: Session, namespace: str, request: Request, rule: str
-) -> tuple[NoSuchArtifactError, list[Mapping[str, Any]]]:
-    """Return the error for a request that no artifact satisfies, and the nearest artifacts as JSON.
+def miss_error(session: Session, namespace: str, request: Request, rule: str) -> NoSuchArtifactError:
+    """Return the error for a request that no artifact satisfies, with the nearest artifacts.
 
     `rule`: the rule `serve` of the namespace. If it is the reason of the miss, the error says so.
     """
@@ -62,13 +60,13 @@ def miss_error(
     context: dict[str, Any] = {"digest": key.digest, "nearest": [each.to_json() for each in near]}
     message = f"No program of {key.model} for {target_text(key)}: "
     if near and near[0].excluded:
-        return _excluded(namespace, rule, message, near, context), context["nearest"]
+        return _excluded(namespace, rule, message, near, context)
     message += _nearest_differences(session, namespace, key.model, near)
     hint = "Request a compile (`POST /v1/jobs`), or publish the program (`POST /v1/artifacts`)."
     if accept := acceptance(request, near):
         context["accept"] = accept
         hint += f" The constraints in context.accept take artifact {accept['id'][:12]}."
-    return NoSuchArtifactError(message, hint=hint, context=context), context["nearest"]
+    return NoSuchArtifactError(message, hint=hint, context=context)
 
 
 def explain_partial(

@@ -123,7 +123,7 @@ def hit_at_once(db: Database, usage: UsageCounter, namespace: str, request: Requ
 
 
 def _count(usage: UsageCounter, namespace: str, found: ResolveResult) -> Json:
-    usage.count(namespace, found.id)
+    usage.count(namespace, found.id, answers=1)
     return found.reply
 
 
@@ -131,8 +131,8 @@ def refuse(db: Database, namespace: str, request: Request) -> NoReturn:
     """Count a miss. Raises `NoSuchArtifactError`, which explains it."""
     with db.reading() as session:
         rule = namespaces.rule_of(session, namespace)
-        error, nearest = miss_report.miss_error(session, namespace, request, rule)
-    misses.record_miss(db, namespace, request, request.key.digest, nearest)
+        error = miss_report.miss_error(session, namespace, request, rule)
+    misses.record_miss(db, namespace, request, error.context)
     raise error
 
 

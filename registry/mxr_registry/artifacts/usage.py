@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any
@@ -19,6 +20,7 @@ from mxr.artifact.key import TARGET
 from mxr.errors import Json, MxrError
 from mxr.protocol.artifacts import Use
 from mxr.util.codec import time_text
+from mxr_registry.database import tallies
 from mxr_registry.database.paging import list_page, read_cursor
 from mxr_registry.database.session import Database, Session, default_serve, now
 from mxr_registry.database.tables import ArtifactRow, UseRow
@@ -47,12 +49,15 @@ class UsageCounter:
         self._db = db
         self._lock = threading.Lock()
         self._counts: dict[tuple[str, str], int] = {}
+        self._answers: Counter[str] = Counter()
         self._timer: threading.Timer | None = None
         self._closed = False
 
-    def count(self, namespace: str, id: str) -> None:
-        """Count one use of the artifact with this full id."""
+    def count(self, namespace: str, id: str, answers: int = 0) -> None:
+        """Count one use of the artifact with this full id. `answers`: 1 where it is the answer to a resolve."""
         with self._lock:
+            if answers:
+                self._answers[namespace] += answers
             known = self._counts.get((namespace, id))
             if known is not None or len(self._counts) < MAX_COUNTED:
                 self._counts[namespace, id] = (known or 0) + 1
@@ -65,6 +70,8 @@ class UsageCounter:
         """Write the counts to the database. Counts that cannot be written are kept for the next time."""
         with self._lock:
             counts, self._counts, self._timer = self._counts, {}, None
+            answers, self._answers = self._answers, Counter()
+        self._write_answers(answers)
         for namespace in {each for each, _ in counts}:
             uses = [Use(id, count) for (owner, id), count in counts.items() if owner == namespace]
             try:
@@ -72,6 +79,16 @@ class UsageCounter:
             except (MxrError, SQLAlchemyError) as problem:
                 log.warning("uses of %d artifacts are not recorded yet: %s", len(uses), problem)
                 self._keep(namespace, uses)
+
+    def _write_answers(self, answers: Counter[str]) -> None:
+        try:
+            with self._db.writing() as session:
+                for namespace, count in sorted(answers.items()):
+                    tallies.count(session, namespace, tallies.ANSWERED, count)
+        except (MxrError, SQLAlchemyError) as problem:
+            log.warning("the answers of the last seconds are not recorded yet: %s", problem)
+            with self._lock:
+                self._answers += answers
 
     def _keep(self, namespace: str, uses: list[Use]) -> None:
         with self._lock:

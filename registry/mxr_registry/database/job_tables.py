@@ -1,6 +1,6 @@
 """The tables for compile jobs and workers.
 
-    jobs ──< job_events, job_logs, job_askers        workers        failures        counters
+    jobs ──< job_events, attempts, job_logs, job_askers        workers        failures        counters
 
 A job's `rank` is its negated priority, so that ascending order puts the next job first. `version` is the number of the
 last change visible to clients, `touched` that of the last change of any kind. Both come from one counter in the
@@ -103,6 +103,31 @@ class JobEventRow(Base):
     detail_json: Mapped[str | None] = mapped_column(Text)
 
     __table_args__ = (Index(None, "job", "seq"), {"sqlite_autoincrement": True})
+
+
+class AttemptRow(Base):
+    """One attempt of a worker at a job. `state`: what the job became then; null while it runs, `note` tells more.
+
+    `phases_json`: `[[PHASE, BEGAN], ...]` in seconds since 1970, as heartbeats reported them.
+    """
+
+    __tablename__ = "attempts"
+
+    seq: Mapped[int] = mapped_column(Serial, primary_key=True)
+    job: Mapped[int] = mapped_column(Serial, ForeignKey("jobs.seq", ondelete="CASCADE"))
+    namespace: Mapped[str] = mapped_column(Namespace)
+    worker: Mapped[str] = mapped_column(String(200))
+    started_at: Mapped[float]
+    ended_at: Mapped[float | None]
+    state: Mapped[str | None] = mapped_column(String(20))
+    note: Mapped[str | None] = mapped_column(Text)
+    phases_json: Mapped[str] = mapped_column(Text)
+
+    __table_args__ = (
+        Index(None, "job", "seq"),
+        Index(None, "namespace", "ended_at"),
+        {"sqlite_autoincrement": True},
+    )
 
 
 class JobAskerRow(Base):

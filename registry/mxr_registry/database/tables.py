@@ -1,4 +1,4 @@
-"""The tables for artifacts, models, blobs, uses, misses, locks, tokens and the identity.
+"""The tables for artifacts, models, blobs, uses, misses, locks, tokens, sessions and the identity.
 
 Constraints guarantee all uniqueness.
 
@@ -6,6 +6,8 @@ Constraints guarantee all uniqueness.
                                    ^
                                    └──< artifact_blobs >── artifacts ──< artifact_inputs, uses        misses
                                                                      └──< lock_artifacts >── locks        namespaces
+
+    misses ──< miss_askers        tallies        sessions
 
 A blob's row is written after its bytes are in the store. Models and artifacts refer to blob rows by foreign key: if a
 blob is swept at the same time, the writer fails, and no row refers to a missing blob. Columns that end in `_json` hold
@@ -315,7 +317,12 @@ class UseRow(Base):
 
 
 class MissRow(Base):
-    """A request that found no artifact. `request` is the sha256 of its canonical JSON."""
+    """A request that found no artifact, complete or partial. `request` is the sha256 of its canonical JSON.
+
+    `reason`: a word of `misses.REASONS`. `accept_json`: the change of the request with which the nearest artifact
+    satisfies it; `open_json`: the facts that it leaves open. `hosts`: how many hosts asked, as far as they are kept
+    (`MissAskerRow`). The columns that can be null are null in rows of the release before revision 0003.
+    """
 
     __tablename__ = "misses"
 
@@ -327,8 +334,63 @@ class MissRow(Base):
     count: Mapped[int]
     first_at: Mapped[float]
     last_at: Mapped[float]
+    model: Mapped[str | None] = mapped_column(ModelIdentity)
+    arch: Mapped[str | None] = mapped_column(Word)
+    reason: Mapped[str | None] = mapped_column(String(20))
+    accept_json: Mapped[str | None] = mapped_column(Text)
+    open_json: Mapped[str | None] = mapped_column(Text)
+    hosts: Mapped[int] = mapped_column(Integer, server_default="0")
 
     __table_args__ = (Index(None, "namespace", "last_at"),)
+
+
+class MissAskerRow(Base):
+    """A host that made a request without an artifact, with a token of this principal. `host`: as it calls itself."""
+
+    __tablename__ = "miss_askers"
+
+    namespace: Mapped[str] = mapped_column(Namespace, primary_key=True)
+    request: Mapped[str] = mapped_column(Hash, primary_key=True)
+    principal: Mapped[str] = mapped_column(Namespace, primary_key=True)
+    host: Mapped[str] = mapped_column(Word, primary_key=True)
+    count: Mapped[int]
+    first_at: Mapped[float]
+    last_at: Mapped[float]
+
+    __table_args__ = (
+        ForeignKeyConstraint(["namespace", "request"], ["misses.namespace", "misses.request"], ondelete="CASCADE"),
+        Index(None, "namespace", "last_at"),
+    )
+
+
+class TallyRow(Base):
+    """A count in one hour (hours since 1970); in hour 0, a sum that is kept up to date. Names: `tallies.NAMES`."""
+
+    __tablename__ = "tallies"
+
+    namespace: Mapped[str] = mapped_column(Namespace, primary_key=True)
+    name: Mapped[str] = mapped_column(String(40), primary_key=True)
+    hour: Mapped[int] = mapped_column(Integer, primary_key=True)
+    value: Mapped[int]
+
+    __table_args__ = (Index(None, "hour"),)
+
+
+class SessionRow(Base):
+    """A browser that signed in, or a link that signs one in once (`link`). `sha256` is that of its secret.
+
+    `token`: the id of the token that it stands for, with which it ends; empty for the registry's own user.
+    """
+
+    __tablename__ = "sessions"
+
+    sha256: Mapped[str] = mapped_column(Hash, primary_key=True)
+    token: Mapped[str] = mapped_column(String(12))
+    link: Mapped[bool]
+    created_at: Mapped[float]
+    expires_at: Mapped[float]
+
+    __table_args__ = (Index(None, "token", "created_at"), Index(None, "expires_at"))
 
 
 class EventRow(Base):

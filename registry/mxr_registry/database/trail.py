@@ -6,6 +6,7 @@ A row is written in the transaction of the change that it tells.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from mxr.display.text import printable
 from mxr.errors import Json, MxrError, TooManyRequestsError
+from mxr.protocol.artifacts import HOST_HEADER
 from mxr.protocol.events import RUNS, SHOWN_TO_ALL
 from mxr.util.codec import canonical, time_text
 from mxr_registry.json_text import stored
@@ -28,11 +30,24 @@ log = logging.getLogger("mxr_registry")
 
 
 class Actor(NamedTuple):
-    """Who acts: the principal of a token, or this program itself; and the address of the client."""
+    """Who acts: the principal of a token, or this program itself; and the address of the client.
+
+    `headers`: those of its request.
+    """
 
     principal: str = "mxr-registry"
     address: str = ""
+    headers: Iterable[tuple[bytes, bytes]] = ()
 
+    @property
+    def host(self) -> str:
+        """What the host of the client calls itself; empty where it does not tell, or not a name."""
+        found = next((value for name, value in self.headers if name == HOST), b"").decode("latin-1")
+        return found if HOST_NAME.fullmatch(found) else ""
+
+
+HOST = HOST_HEADER.lower().encode()
+HOST_NAME = re.compile(r"[0-9A-Za-z._-]{1,253}")
 
 OPERATOR = Actor()
 ACTOR: ContextVar[Actor] = ContextVar("actor", default=OPERATOR)

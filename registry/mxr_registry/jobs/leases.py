@@ -29,7 +29,7 @@ from mxr_registry.database.session import Database, Row, Session, now
 from mxr_registry.database.tables import ModelRow
 from mxr_registry.json_text import stored
 
-from . import failures, lease_endings, logs, tracking, transitions, workers
+from . import attempts, failures, lease_endings, logs, tracking, transitions, workers
 from .live_capabilities import LiveCapabilities
 
 PAGES = (20, 200, 2_000)
@@ -255,6 +255,7 @@ def _start_lease(session: Session, rules: JobRules, worker: Row, row: Row) -> ca
     transitions.change(session, row.seq, JobRow.state == job_protocol.QUEUED, JobRow.version == row.version, **values)
     transitions.record_event(session, row.seq, job_protocol.RUNNING, f"attempt {row.attempts + 1}", worker.name)
     logs.append(session, row.seq, f"== attempt {row.attempts + 1} on {worker.name} ==\n")
+    attempts.begin(session, row, worker.name, moment)
     return method
 
 
@@ -267,5 +268,7 @@ def heartbeat(db: Database, rules: JobRules, namespace: str, id: str, beat: job_
         guards = lease_endings.lease_guards(row)
         transitions.change(session, row.seq, *guards, visible=new_phase, phase=beat.phase, lease_until=until)
         logs.append(session, row.seq, beat.log)
+        if new_phase:
+            attempts.note_phase(session, row.seq, beat.phase)
         workers.mark_seen(session, namespace, row.worker, now(session))
         return HeartbeatReply(rules.lease, bool(row.cancelling))

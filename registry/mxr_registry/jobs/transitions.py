@@ -14,8 +14,9 @@ from typing import Any
 
 from sqlalchemy import and_, bindparam, delete, func, insert, or_, select, update
 
+from mxr.protocol.jobs import RUNNING
 from mxr.util.codec import canonical
-from mxr_registry.database.job_tables import LATER, CounterRow, JobEventRow, JobRow
+from mxr_registry.database.job_tables import LATER, AttemptRow, CounterRow, JobEventRow, JobRow
 from mxr_registry.database.session import Database, Row, Session, now, upsert
 
 MAX_EVENTS = 100
@@ -41,6 +42,11 @@ OLDEST = (
 )
 INSERT_EVENT = insert(JobEventRow)
 DELETE_OLD_EVENTS = delete(JobEventRow).where(JobEventRow.job == bindparam("of"), JobEventRow.seq <= OLDEST)
+END_ATTEMPT = (
+    update(AttemptRow)
+    .where(AttemptRow.job == bindparam("of"), AttemptRow.ended_at.is_(None))
+    .values(ended_at=bindparam("moment"), state=bindparam("became"), note=bindparam("told"))
+)
 CHANGES_SINCE = (
     select(JobRow.seq, JobRow.namespace, JobRow.id, JobRow.lane, JobRow.state, JobRow.version, JobRow.touched)
     .where(JobRow.touched > bindparam("number"))
@@ -89,11 +95,13 @@ def change(session: Session, seq: int, *guards: Any, visible: bool = True, **val
 def record_event(
     session: Session, seq: int, state: str, note: str, worker: str | None = None, detail: Any = None
 ) -> None:
-    """Record an event of a job, and delete all but its latest `MAX_EVENTS` events."""
-    detail_json = canonical(detail) if detail else None
-    row = {"job": seq, "at": now(session), "state": state, "worker": worker, "note": note[:MAX_NOTE_LENGTH]}
+    """Record an event of a job, and delete all but its latest `MAX_EVENTS` events. An attempt ends with its state."""
+    detail_json, moment, note = canonical(detail) if detail else None, now(session), note[:MAX_NOTE_LENGTH]
+    row = {"job": seq, "at": moment, "state": state, "worker": worker, "note": note}
     session.execute(INSERT_EVENT, row | {"detail_json": detail_json})
     session.execute(DELETE_OLD_EVENTS, {"of": seq})
+    if state != RUNNING:
+        session.execute(END_ATTEMPT, {"of": seq, "moment": moment, "became": state, "told": note})
 
 
 def latest_number(session: Session) -> int:

@@ -17,7 +17,7 @@ from mxr.util.codec import canonical, decode
 from mxr.util.hashing import sha256_chunks, xxh3_chunks
 from mxr_registry.artifacts import lost
 from mxr_registry.artifacts.lost import lock_name
-from mxr_registry.database import schema, trail
+from mxr_registry.database import schema, tallies, trail
 from mxr_registry.database.session import Database, Row, Session, advisory_lock
 from mxr_registry.database.tables import ArtifactBlobRow, ArtifactRow, BlobRow, ModelBlobRow, ModelRow
 from mxr_registry.storage.store import Store, StoredItem
@@ -158,7 +158,9 @@ class Fsck:
                 advisory_lock(session, lock_name(name))
                 if self.store.stat(name) is not None or _users(session, name):
                     return False
-                session.execute(delete(BlobRow).where(BlobRow.sha256 == name))
+                gone = delete(BlobRow).where(BlobRow.sha256 == name).returning(BlobRow.namespace, BlobRow.size)
+                for row in sorted(session.execute(gone).all()):
+                    tallies.add(session, row.namespace, tallies.STORED_BYTES, -row.size)
         return self.repair
 
     def _is_intact(self, name: str, xxh3: str | None) -> bool:

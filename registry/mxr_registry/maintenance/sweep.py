@@ -32,7 +32,7 @@ from mxr_registry.artifacts.lost import lock_name
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.config.retention import DAY, RetentionRules
 from mxr_registry.config.settings import RegistrySettings
-from mxr_registry.database import trail
+from mxr_registry.database import tallies, trail
 from mxr_registry.database.job_tables import JobRow, RememberedFailureRow
 from mxr_registry.database.session import Database, Session, advisory_lock, now
 from mxr_registry.database.tables import (
@@ -43,6 +43,8 @@ from mxr_registry.database.tables import (
     MissRow,
     ModelBlobRow,
     ModelRow,
+    SessionRow,
+    TallyRow,
     UseRow,
 )
 from mxr_registry.jobs import lease_endings
@@ -212,6 +214,7 @@ class Sweep:
             if name not in shared:
                 self.store.delete(name)
         self.report.bytes += sum(each.size for each in found if each.sha256 not in shared)
+        tallies.add(session, namespace, tallies.STORED_BYTES, -sum(each.size for each in found))
         return len(removed)
 
     def _old_records(self) -> None:
@@ -229,6 +232,8 @@ class Sweep:
         self.report.misses = self._delete_and_count(MissRow, missed)
         self.report.failures = self._delete_and_count(RememberedFailureRow, RememberedFailureRow.expires_at < moment)
         self._delete_and_count(UseRow, UseRow.day < int(moment // DAY) - OLD_USES)
+        self._delete_and_count(TallyRow, TallyRow.hour.between(1, int(moment // tallies.HOUR) - OLD_USES * 24))
+        self._delete_and_count(SessionRow, SessionRow.expires_at < moment)
         self._delete_and_count(EventRow, EventRow.at < moment - self.retention.event_days * DAY)
         ended = moment - self.retention.token_days * DAY
         self.report.tokens = tokens.remove_ended(self.db, self.store, ended, dry=self.report.dry)

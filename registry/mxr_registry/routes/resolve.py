@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from fastapi.concurrency import run_in_threadpool
 
 from mxr.artifact.attributes import Request
@@ -20,7 +21,7 @@ from mxr_registry.openapi import errors
 from mxr_registry.server.bodies import Repeated
 from mxr_registry.server.request_record import note
 
-from .deps import CallerDep, DirectRoute, PageQuery, ServicesDep, scoped_router
+from .deps import CallerDep, DirectRoute, ServicesDep, scoped_router
 
 router = scoped_router(tags=["resolve"])
 direct_router = APIRouter(tags=["resolve"], route_class=DirectRoute)
@@ -65,13 +66,14 @@ def find_candidates(message: Repeated[PartialRequest], services: ServicesDep, ca
 
 
 @router.get("/v1/misses", response_model=Misses)
-def list_misses(services: ServicesDep, caller: CallerDep, page: PageQuery) -> Json:
+def list_misses(services: ServicesDep, caller: CallerDep, filters: Annotated[misses.MissFilters, Query()]) -> Json:
     """List requests that found no artifact, latest first.
 
-    Each request with its count, its first and last time, and the nearest artifacts at the last time.
+    Each request with its count, its first and last time, how many hosts made it, and the nearest artifacts at the last
+    time. Hosts and principals are named to administrators, and to the principal itself.
     """
     with services.db.reading() as session:
-        return misses.list_misses(session, caller.namespace, page.after, page.limit)
+        return misses.list_misses(session, caller.namespace, filters, caller.owner)
 
 
 @router.get("/v1/defaults")

@@ -165,7 +165,7 @@ async def admit(request: Request, scopes: tuple[str, ...]) -> Caller:
     own = own_caller(request.scope)
     if own is not None:
         require(own, scopes)
-        ACTOR.set(Actor(own.principal, "this host"))
+        ACTOR.set(Actor(own.principal, "this host", request.scope["headers"]))
         return own
     services = request.app.state.services
     authenticator: Authenticator = services.authenticator
@@ -181,7 +181,7 @@ async def admit(request: Request, scopes: tuple[str, ...]) -> Caller:
         raise
     require(caller, scopes)
     client = request.scope.get("client")
-    ACTOR.set(Actor(caller.principal, client[0] if client else ""))
+    ACTOR.set(Actor(caller.principal, client[0] if client else "", request.scope["headers"]))
     return caller
 
 

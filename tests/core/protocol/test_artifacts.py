@@ -68,7 +68,7 @@ VALUES = [
     artifact_protocol.Misses(
         (
             artifact_protocol.RecordedMiss(
-                GPU.digest, {"key": {}}, 2, Timestamp(1), Timestamp(2), ({"id": ID, "differences": []},)
+                ID, GPU.digest, {"key": {}}, 2, Timestamp(1), Timestamp(2), ({"id": ID, "differences": []},)
             ),
         )
     ),

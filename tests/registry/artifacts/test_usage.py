@@ -49,6 +49,7 @@ def test_resolves_and_whole_downloads_are_uses_and_survive_a_stop(published: Any
     assert server.get(whole, range="bytes=0-9").status == 206
     assert server.http.request("HEAD", server.url + whole).status == 200
     server.stop()
+    assert server.rows.execute("SELECT SUM(value) FROM tallies WHERE name = 'answered'") == [(3,)]
     assert counts(start(data=server.data)) == {ids[0]: 3, ids[1]: 1}
 
 

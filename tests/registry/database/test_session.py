@@ -165,7 +165,7 @@ def test_a_miss_is_a_miss_though_it_cannot_be_written_down(
     with pytest.raises(NoSuchArtifactError):
         resolution.refuse(db, "default", asked(parts))
     with db.reading() as session:
-        assert misses.list_misses(session, "default")["items"][0]["count"] == 1
+        assert misses.list_misses(session, "default", misses.MissFilters(), None)["items"][0]["count"] == 1
 
 
 def test_a_miss_on_a_read_only_database_is_a_miss(db: Database, parts: Parts) -> None:

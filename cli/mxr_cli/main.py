@@ -53,6 +53,7 @@ GROUPS = {
     "Set up": {
         "login": "Store the token for a registry",
         "logout": "Remove the stored token for a registry",
+        "open": "Open the pages of the registry in a browser",
         "whoami": "Show the principal and the scopes of the token that is sent",
         "config": "Show the settings and where each comes from",
         "cache": "Manage the local cache",
@@ -66,7 +67,7 @@ COMMANDS = {name: line for group in GROUPS.values() for name, line in group.item
 MODULES = (
     dict.fromkeys(("ls", "show", "promote", "rm"), "artifacts")
     | dict.fromkeys(("logout", "whoami"), "login")
-    | {"identity": "key", "diff": "inspect", "import": "import_"}
+    | {"identity": "key", "diff": "inspect", "import": "import_", "open": "open_"}
 )
 """The modules of commands, where they are not named like the command."""
 

@@ -25,6 +25,7 @@ from mxr_registry.jobs.notifications import JobNotifier
 from .artifacts import inspection
 from .metrics import FleetMetrics
 from .openapi import openapi_document
+from .pages import assets, home, sign_in
 from .routes import (
     api_page,
     artifacts,
@@ -58,6 +59,7 @@ log = logging.getLogger("mxr_registry")
 MODULES = (
     *(resolve, health, artifacts, locks, uses, blobs, models, pipelines, jobs, job_logs, workers, queue),
     *(events, tokens, api_page),
+    *(home, sign_in, assets),
 )
 
 

@@ -195,6 +195,7 @@ def test_rows_of_a_registry(hostile: HostileRegistry, shown: Shown) -> None:
         ("history",),
         ("history", EVIL),
         ("whoami",),
+        ("open", "--print"),
         ("completion", "bash"),
         ("login",),
         ("logout", EVIL),

@@ -33,7 +33,7 @@ COMMANDS = (
     ),
     *("consumers", "cache", "cache dir", "cache ls", "cache verify", "cache prune", "cache rm", "jobs", "workers"),
     *("precompile", "plan", "lock", "verify", "export", "import", "kserve-init", "config"),
-    *("login", "logout", "whoami", "completion", "misses", "history"),
+    *("login", "logout", "whoami", "open", "completion", "misses", "history"),
 )
 
 

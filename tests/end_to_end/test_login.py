@@ -126,3 +126,22 @@ def test_the_user_who_serves_needs_no_configuration(
     assert me("whoami").out == f"local (work, admin) {shown}\n"
     published: Any = me("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python", "--json").json
     assert me("fetch", model, *gpu, "--json").json["id"] == published["id"]
+
+
+def test_a_browser_is_opened_by_a_file_of_its_user(registry: Registry, alice: Host, tmp_path: Path) -> None:
+    """Other users see the arguments of a browser: the link is in a file that only this user can read."""
+    alice.environ["MXR_TOKEN"] = made(registry, "alice", "fetch")
+    seen, browser = tmp_path / "seen", tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\nprintf "%s\\n" "$1" > {seen}\n')
+    browser.chmod(0o755)
+    alice.environ["BROWSER"] = f"{browser} %s"
+    assert f"opened {registry.url} in a browser" in alice("open").err
+    address = seen.read_text().strip()
+    path = Path(address.removeprefix("file://"))
+    assert address.startswith("file:///") and "/sign-in/" not in address
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and f"{registry.url}/sign-in/" in path.read_text()
+    del alice.environ["BROWSER"]
+    link = alice("open").out.strip()
+    assert link.startswith(f"{registry.url}/sign-in/") and alice("open", "--print").out.strip() != link
+    assert alice("open", "--json").json["url"].startswith(f"{registry.url}/sign-in/")
+    assert "begins with http" in alice("open", "--registry", "unix:/run/mxr.sock", expect=2).err

@@ -19,6 +19,7 @@ from mxr.artifact.key import Key
 from mxr.errors import UsageError
 from mxr.protocol import jobs as job_protocol
 from mxr.util import codec
+from mxr_registry.pages.site import PageRoute
 from mxr_registry.routes.deps import DirectRoute
 from mxr_registry.server.scoped import REFUSAL, ScopedRoute
 
@@ -54,17 +55,23 @@ def test_every_route_is_in_the_document() -> None:
     found = {
         (method, route.path.replace(":path", ""))
         for route in routes()
+        if not isinstance(route, PageRoute)
         for method in route.methods - {"HEAD"}
         if route.name != REFUSAL
     }
     described = {(method.upper(), path) for path, found in document()["paths"].items() for method in found}
-    assert found - described == {("GET", "/openapi.json"), ("GET", "/docs"), ("GET", "/docs/{name}")}
+    assert found - described == {
+        ("GET", "/openapi.json"),
+        ("GET", "/docs"),
+        ("GET", "/docs/{name}"),
+        ("GET", "/page/{name}"),
+    }
     assert described <= found
 
 
 def test_no_request_builds_a_route() -> None:
     """FastAPI builds those of an included router when the first request comes, which then takes ten times as long."""
-    assert {type(route) for route in routes()} <= {Route, APIRoute, ScopedRoute, DirectRoute}
+    assert {type(route) for route in routes()} <= {Route, APIRoute, ScopedRoute, DirectRoute, PageRoute}
 
 
 @pytest.mark.parametrize("path", sorted(document()["paths"]))
@@ -94,7 +101,9 @@ def test_an_operation_is_described(name: str) -> None:
             assert "Location" in response["headers"]
         if status in ("429", "503"):
             assert "Retry-After" in response["headers"]
-    assert ("requestBody" in found) == (method in ("POST", "PUT") and not name.startswith(("promote_", "cancel_")))
+    assert ("requestBody" in found) == (
+        method in ("POST", "PUT") and not name.startswith(("promote_", "cancel_", "create_sign_in_"))
+    )
 
 
 def test_a_parameter_that_a_list_does_not_know_is_told_those_that_it_knows(server: RegistryUnderTest) -> None:
@@ -269,6 +278,7 @@ def test_every_operation_answers_as_described(server: RegistryUnderTest) -> None
     # Tokens.
     made = server.ok("POST", "/v1/tokens", {"name": "ci", "scopes": ["fetch", "ask"], "expires": 90})
     server.ok("GET", "/v1/tokens?limit=1")
+    server.ok("POST", "/v1/sign-in-links")
     server.request("GET", "/v1/whoami", headers={"authorization": f"Bearer {made['secret']}"})
     server.ok("DELETE", f"/v1/tokens/{made['token']['id']}")
 

@@ -136,6 +136,12 @@ class Client:
 
         return self.exchange(access.Principal, "GET", "/whoami")
 
+    def sign_in_link(self) -> access.SignInLink:
+        """Return a link that signs one browser in, as the principal of this client."""
+        from mxr.protocol import access
+
+        return self.exchange(access.SignInLink, "POST", "/sign-in-links")
+
     def resolve(self, request: Request, *, hurry: bool = False) -> artifact_protocol.ResolveReply:
         """Return the artifact for a request. `hurry`: where the registry is away, the caller has another answer.
 

@@ -66,6 +66,14 @@ def check_principal(name: str, where: str = "name") -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class SignInLink:
+    """A link that signs one browser in, once and within a minute, with what the token of the request allows."""
+
+    path: Annotated[str, Doc("The path at the URL of the registry. It is a secret until it was used.")]
+    expires_at: Annotated[Timestamp, Doc("When it ends unused.")]
+
+
+@dataclass(frozen=True, slots=True)
 class CreateToken:
     """Makes a token of the principal `name`."""
 

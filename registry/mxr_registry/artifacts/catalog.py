@@ -277,6 +277,14 @@ def promote_artifact(session: Session, namespace: str, id: str) -> Json:
     return show_artifact(session, namespace, row.id)
 
 
+def count_unused(session: Session, namespace: str, before: float, most: int) -> int:
+    """Return how many artifacts a sweep removes that removes what was not used since; at most one more than `most`."""
+    row = ArtifactRow
+    unused = (row.namespace == namespace, row.used_at < before, row.promoted == 0, not_pinned())
+    found = select(row.seq).where(*unused).limit(most + 1).subquery()
+    return int(session.execute(select(func.count()).select_from(found)).scalar_one())
+
+
 def not_pinned() -> Any:
     """SQL condition: no registered lock pins the artifact."""
     return ~exists().where(LockArtifactRow.artifact == ArtifactRow.seq)

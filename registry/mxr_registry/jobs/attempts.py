@@ -6,12 +6,18 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from sqlalchemy import bindparam, delete, insert, select, update
 
-from mxr.util.codec import canonical
-from mxr_registry.database.job_tables import AttemptRow
+from mxr.errors import Json
+from mxr.protocol.jobs import FAILED
+from mxr.util.codec import canonical, time_text
+from mxr_registry.database.job_tables import AttemptRow, JobRow
 from mxr_registry.database.session import Row, Session, now
+from mxr_registry.json_text import stored
+
+from . import askers, tracking
 
 MAX_PHASES = 100
 """Phases of one attempt that are kept, the first ones: a worker names them."""
@@ -49,3 +55,26 @@ def note_phase(session: Session, job: int, phase: str) -> None:
     if len(phases) < MAX_PHASES:
         added = canonical([*phases, [phase, now(session)]])
         session.execute(update(AttemptRow).where(AttemptRow.seq == row.seq).values(phases_json=added))
+
+
+DAY = 86_400.0
+
+
+def _recent(session: Session, namespace: str, viewer: str | None, seconds: float) -> list[Any]:
+    row = AttemptRow
+    ended = (row.namespace == namespace, row.ended_at > now(session) - seconds)
+    return [*ended, JobRow.seq == row.job, *askers.seen_by(viewer)]
+
+
+def failed_lately(session: Session, namespace: str, viewer: str | None, limit: int = 3) -> list[Json]:
+    """Return the jobs that failed within a day, the last one first, as far as the viewer sees them; None: all."""
+    row = AttemptRow
+    query = select(*tracking.COLUMNS, row.ended_at).where(*_recent(session, namespace, viewer, DAY))
+    query = query.where(row.state == FAILED).order_by(row.ended_at.desc()).limit(limit)
+    return [
+        {
+            **{"id": each.id, "model_name": each.model_name, "model": each.model, "arch": each.arch},
+            **{"failure": stored(each.failure_json), "ended_at": time_text(each.ended_at)},
+        }
+        for each in session.execute(query)
+    ]

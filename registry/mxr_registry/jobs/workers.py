@@ -159,6 +159,14 @@ def shift_last_seen(session: Session, rules: JobRules, downtime: float) -> None:
     session.execute(update(WorkerRow).where(REGISTERED, live_before).values(seen_at=WorkerRow.seen_at + downtime))
 
 
+def count_states(session: Session, rules: JobRules, namespace: str) -> dict[str, int]:
+    """Return how many workers are registered, and how many of them are live."""
+    since = now(session) - rules.lost_after
+    count = select(func.count()).where(WorkerRow.namespace == namespace, REGISTERED)
+    live = session.execute(count.where(WorkerRow.seen_at >= since)).scalar_one()
+    return {"registered": int(session.execute(count).scalar_one()), "live": int(live)}
+
+
 def list_workers(
     session: Session, rules: JobRules, namespace: str, after: str | None = None, limit: int = MAX_ROWS
 ) -> Json:

@@ -8,9 +8,10 @@ from fastapi import Path, Response
 
 from mxr.errors import Json
 from mxr.protocol import access
-from mxr.protocol.access import CreateToken, NewToken, Principal, Token, Tokens
+from mxr.protocol.access import CreateToken, NewToken, Principal, SignInLink, Token, Tokens
 from mxr.util.codec import Timestamp
-from mxr_registry.access import tokens
+from mxr_registry.access import sessions, tokens
+from mxr_registry.database.session import now
 from mxr_registry.openapi import CREATED, errors
 
 from .deps import CallerDep, PageQuery, ServicesDep, created, scoped_router
@@ -32,6 +33,21 @@ async def get_caller(caller: CallerDep) -> Principal:
     expires = None if caller.expires_at is None else Timestamp(caller.expires_at)
     scopes = access.check_scopes(tuple(caller.scopes))
     return Principal(caller.principal, caller.namespace, scopes, caller.token or None, expires)
+
+
+@router.post("/sign-in-links", responses=CREATED)
+def create_sign_in_link(response: Response, services: ServicesDep, caller: CallerDep) -> SignInLink:
+    """Make a link that signs a browser in.
+
+    It works once and within a minute. The session sees what the token of this request allows, and ends with it.
+    """
+    with services.db.writing() as session:
+        secret = sessions.begin(session, caller.token, link=True)
+        expires_at = now(session) + sessions.LINK_SECONDS
+    made = SignInLink(f"/sign-in/{secret}", Timestamp(expires_at))
+    created(response, "/sign-in")
+    response.headers["cache-control"] = "no-store"
+    return made
 
 
 @router.get("/tokens", response_model=Tokens)

@@ -6,6 +6,8 @@
     Sec-Fetch-Site  absent, `same-origin` or `none`, or a page that navigates to a GET
     Content-Type    `application/json` or `application/octet-stream` for every body: the types of forms, and bodies
                     without a type, can be sent by a page without the consent of the server
+    a form          only to `FORMS`, with the Origin of the registry itself
+    a token         in no path and in no query, where logs and histories keep it
 
 Source: Fetch Standard (CORS-safelisted request headers; "Origin" header), W3C Fetch Metadata.
 """
@@ -25,6 +27,10 @@ from .middleware import send_error
 
 AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[^\s\[\]:@/?#]+)(?::[0-9]{1,5})?", re.ASCII)
 BODY_TYPES = ("application/json", "application/octet-stream")
+FORMS = ("/sign-in", "/sign-out")
+"""Where the pages of the registry send a form."""
+FORM = "application/x-www-form-urlencoded"
+SECRET = re.compile(rb"mxr_[0-9a-f]{12}_[0-9a-f]{16}")
 MAX_HOST = 300
 """Characters of a Host header: a name of 253 characters with a port, or an address with a zone."""
 MAX_URL = 4 << 10
@@ -56,6 +62,10 @@ class RequestGuard:
     def _refusal(self, scope: Scope) -> tuple[MxrError, int] | None:
         if len(scope["query_string"]) > MAX_URL or len(scope["path"]) > MAX_URL:
             return UsageError(f"The path or the query exceeds {MAX_URL} bytes.", hint="Shorten it."), 414
+        if SECRET.search(scope["query_string"]) or SECRET.search(scope["path"].encode("utf-8", "replace")):
+            return UsageError(
+                "A token is in the URL.", hint="Send it in the header Authorization; revoke this one."
+            ), 400
         headers: Headers = {}
         for name, value in scope["headers"]:
             if name in NAMES or name.startswith(BROWSER):
@@ -71,6 +81,8 @@ class RequestGuard:
         own = (f"http://{hosts[0]}".lower(), f"https://{hosts[0]}".lower())
         if any(origin.lower() not in own for origin in origins) or _is_cross_site(scope["method"], headers):
             return _foreign_page(origins), 403
+        if scope["path"] in FORMS and scope["method"] == "POST":
+            return None if origins and _is_form(headers.get(b"content-type", [])) else (_foreign_page(origins), 403)
         if _has_body(headers) and not _is_typed(headers.get(b"content-type", [])):
             return _untyped_body(headers.get(b"content-type", [])), 415
         return None
@@ -105,6 +117,10 @@ def _has_body(headers: Headers) -> bool:
 
 def _is_typed(types: list[str]) -> bool:
     return len(types) == 1 and types[0].partition(";")[0].strip().lower() in BODY_TYPES
+
+
+def _is_form(types: list[str]) -> bool:
+    return len(types) == 1 and types[0].partition(";")[0].strip().lower() == FORM
 
 
 def _foreign_host(host: str) -> NotAllowedError:

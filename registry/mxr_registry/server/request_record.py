@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -20,6 +21,10 @@ RECORD = "mxr.record"
 
 UNKNOWN = "none"
 """The route of a request that no route answered: any number of paths may be tried."""
+
+SECRET = re.compile(r"mxr_[0-9a-f]{12}_[0-9a-f]*")
+LINKS = "/sign-in/"
+"""Where links begin that sign a browser in: what follows is a secret."""
 
 _CHILDREN: dict[tuple[str, int], tuple[Any, ...]] = {}
 """The metrics by route and status, both of which are few. To look them up takes as long as all the counting."""
@@ -56,8 +61,11 @@ class RequestRecord:
 
     def _log(self, scope: Scope, seconds: float) -> None:
         method, path, client = scope["method"], scope["path"], scope.get("client")
+        if path.startswith(LINKS):
+            path = f"{LINKS}[a link]"
         if query := scope["query_string"]:
             path += f"?{query.decode('latin-1')}"
+        path = SECRET.sub("mxr_[hidden]", path)
         address = client[0] if client else "a Unix socket"
         who = f" by {self.principal}" if self.principal else ""
         about = "".join(f", {name} {value}" for name, value in self.facts.items())

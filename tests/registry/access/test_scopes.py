@@ -14,6 +14,7 @@ from mxr.protocol.access import ADMIN, SCOPES
 from mxr.protocol.jobs import HandBackJob
 from mxr_registry.access.scopes import OPERATIONS
 from mxr_registry.access.tokens import make_token
+from mxr_registry.pages.site import PageRoute
 from mxr_registry.server.scoped import REFUSAL, ScopedRoute
 
 PARTS = {
@@ -105,9 +106,11 @@ def test_the_table_has_each_operation_and_nothing_else() -> None:
 
 
 def test_every_route_checks_the_token() -> None:
-    """All but the document, its page, and the routes that answer 405 to every method."""
-    unchecked = {route.path for route in routes() if not isinstance(route, ScopedRoute)}
-    assert unchecked == {"/openapi.json", "/docs", "/docs/{name}"}
+    """All but the document, files of pages, the form to sign in, and the routes that answer 405 to every method."""
+    unchecked = {route.path for route in routes() if not isinstance(route, (ScopedRoute, PageRoute))}
+    assert unchecked == {"/openapi.json", "/docs", "/docs/{name}", "/page/{name}"}
+    public = {route.path for route in routes() if isinstance(route, PageRoute) and not route.scopes}
+    assert public == {"/sign-in", "/sign-in/{secret}", "/sign-out"}
 
 
 def test_a_route_without_scopes_cannot_be_added() -> None:

@@ -1,0 +1,1 @@
+"""Pages for browsers: what the API answers, rendered on the server."""

@@ -1,0 +1,142 @@
+"""How templates write values: times, sizes, numbers, commands; and charts as inline SVG.
+
+Charts are in per cent and pixels, have a title and a description, and differ in lightness and order, not in colour
+alone. No filter marks text of clients as safe.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from mxr.display.text import counted
+from mxr.util.codec import canonical
+
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
+NEAR = 34
+"""Characters of an option with its value that stay on one line."""
+
+
+def moment(iso: str) -> datetime.datetime:
+    """Return the time in a text of the API."""
+    return datetime.datetime.fromisoformat(iso.replace("Z", "+00:00"))
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in its largest unit, and the next one where that matters: `6 h 12 min`."""
+    whole = int(seconds)
+    if whole < MINUTE:
+        return f"{whole} s"
+    if whole < HOUR:
+        return f"{whole // 60} min" + (f" {whole % 60} s" if whole < 10 * MINUTE and whole % 60 else "")
+    if whole < 2 * DAY:
+        return f"{whole // 3600} h" + (f" {whole % 3600 // 60} min" if whole % 3600 >= MINUTE else "")
+    return f"{whole // 86_400} d"
+
+
+def age(iso: str) -> str:
+    """Return how long ago a time is: `40 s`."""
+    return duration(max(0.0, (datetime.datetime.now(datetime.timezone.utc) - moment(iso)).total_seconds()))
+
+
+def machine_time(iso: str) -> str:
+    """Return a time for `datetime`, which allows milliseconds at most."""
+    return f"{moment(iso):%Y-%m-%dT%H:%M:%S}Z"
+
+
+def exact_time(iso: str) -> str:
+    """Return a time with its date and second."""
+    return f"{moment(iso):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def short_time(iso: str) -> str:
+    """Return a time without its year and second."""
+    found = moment(iso)
+    return f"{found.day} {found:%b %H:%M} UTC"
+
+
+def size(count: float) -> str:
+    """Return bytes in their largest binary unit."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def number(count: float) -> str:
+    """Return a count with separated thousands."""
+    return f"{count:,}"
+
+
+def breakable(value: object) -> Markup:
+    """Return a word that may break after a dot, a comma or an underscore."""
+    return Markup(re.sub(r"([._,×/])(?=\w)", r"\1<wbr>", str(escape(value))))
+
+
+def command_words(text: object) -> Markup:
+    """Return a command whose words do not break at a hyphen, and whose short options stay beside their values."""
+    words, found, at = str(text).split(" "), [], 0
+    while at < len(words):
+        word, following = words[at], words[at + 1] if at + 1 < len(words) else "-"
+        if word.startswith("-") and not following.startswith("-") and len(word) + len(following) < NEAR:
+            word, at = f"{word} {following}", at + 1
+        whole = "-" in word and len(word) <= NEAR + 1
+        found.append(Markup('<span class="w">{}</span>').format(word) if whole else escape(word))
+        at += 1
+    return Markup(" ").join(found)
+
+
+def value_text(value: Any) -> str:
+    """Return a value of a field for people."""
+    if isinstance(value, list):
+        return "×".join(map(str, value)) if all(isinstance(each, int) for each in value) else canonical(value)
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) else canonical(value)
+
+
+def hour_bars(data: Mapping[str, Sequence[int]]) -> Markup:
+    """Return a chart of answered and missed requests by the hour."""
+    pairs = list(zip(data["answered"], data["missed"], strict=True))
+    most, height, width = max((sum(each) for each in pairs), default=0) or 1, 60, 100 / max(1, len(pairs))
+    bars = []
+    for place, (answered, missed) in enumerate(pairs):
+        up, down = round(answered / most * height, 1), round(missed / most * height, 1)
+        down = max(1.5, down) if missed else 0
+        at, wide = round(place * width, 2), round(width * 0.8, 2)
+        rect = '<rect class="{}" x="{}%" y="{}" width="{}%" height="{}"></rect>'
+        bars.append(Markup(rect).format("f2", at, round(height - up, 1), wide, up))
+        if missed:
+            top = max(0.0, round(height - up - down - 1, 1))
+            bars.append(Markup(rect).format("fb", at, top, wide, down))
+    told = Markup("<title>Requests answered and missed by the hour</title><desc>{}</desc>").format(
+        f"{number(sum(data['answered']))} answered and {number(sum(data['missed']))} missed in {len(pairs)} hours; "
+        f"at most {number(most)} in an hour."
+    )
+    axis = Markup('<line class="axis" x1="0" x2="100%" y1="{0}" y2="{0}"></line>').format(height - 0.5)
+    return Markup('<svg class="chart" height="{}" role="img">{}{}{}</svg>').format(
+        height, told, Markup("").join(bars), axis
+    )
+
+
+FILTERS: Mapping[str, Callable[..., Any]] = {
+    "duration": duration,
+    "age": age,
+    "machine_time": machine_time,
+    "exact_time": exact_time,
+    "short_time": short_time,
+    "size": size,
+    "number": number,
+    "breakable": breakable,
+    "command_words": command_words,
+    "value_text": value_text,
+    "hour_bars": hour_bars,
+    "counted": counted,
+}
+"""The filters, by name."""

@@ -83,7 +83,14 @@ PAGES: Mapping[str, tuple[str, ...]] = {
     "sign_in_by_link": PUBLIC,
     "sign_out": PUBLIC,
     "show_home": (FETCH,),
-    "show_misses": (FETCH,),
+    "show_home_json": (FETCH,),
+    "show_jobs": (ASK,),
+    "show_jobs_json": (ASK,),
+    "show_job": (ASK,),
+    "show_job_json": (ASK,),
+    "show_job_log": (ASK,),
+    "show_fleet": SEE_WORKERS,
+    "show_fleet_json": SEE_WORKERS,
 }
 """The same for the pages for browsers, which show what the operations answer."""
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from mxr.errors import Json
-from mxr.protocol.jobs import FAILED
+from mxr.protocol.jobs import DONE, FAILED, RUNNING
 from mxr.util.codec import canonical, time_text
 from mxr_registry.database.job_tables import AttemptRow, JobRow
 from mxr_registry.database.session import Row, Session, now
@@ -78,3 +78,48 @@ def failed_lately(session: Session, namespace: str, viewer: str | None, limit: i
         }
         for each in session.execute(query)
     ]
+
+
+MOST = 5_000
+"""Attempts within a day that are looked at: of more, the latest."""
+
+
+def ended_lately(session: Session, namespace: str, viewer: str | None) -> dict[str, int]:
+    """Return how many attempts within a day ended a job as `done` and as `failed`, at most `MOST` of them together."""
+    row = AttemptRow
+    ended = select(row.state).where(*_recent(session, namespace, viewer, DAY), row.state.in_((DONE, FAILED)))
+    some = ended.limit(MOST).subquery()
+    counted = session.execute(select(some.c.state, func.count()).group_by(some.c.state))
+    return {DONE: 0, FAILED: 0, **{state: count for state, count in counted}}
+
+
+def of_job(session: Session, job: int) -> list[Json]:
+    """Return the attempts at a job, given by its `seq`, the first one first, each with its phases."""
+    row = AttemptRow
+    found = session.execute(select(*row.__table__.c).where(row.job == job).order_by(row.seq))
+    return [
+        {
+            **{"worker": each.worker, "state": each.state, "note": each.note},
+            **{"started_at": time_text(each.started_at), "ended_at": time_text(each.ended_at)},
+            "phases": [{"phase": name, "at": time_text(at)} for name, at in json.loads(each.phases_json)],
+        }
+        for each in found
+    ]
+
+
+def by_worker(session: Session, namespace: str) -> dict[str, list[Json]]:
+    """Return what each worker did within a day, by its name: `[{"from","to","state"}]` in seconds before now."""
+    row, moment = AttemptRow, now(session)
+    columns = (row.worker, row.started_at, row.ended_at, row.state)
+    recent = (
+        select(*columns).where(row.namespace == namespace, row.ended_at > moment - DAY).order_by(row.ended_at.desc()),
+        select(*columns).where(row.namespace == namespace, row.ended_at.is_(None)),
+    )
+    found: dict[str, list[Json]] = {}
+    for query in recent:
+        for each in session.execute(query.limit(MOST)):
+            begun = min(DAY, moment - each.started_at)
+            ended = 0.0 if each.ended_at is None else max(0.0, moment - each.ended_at)
+            part = {"from": round(begun), "to": round(ended), "state": each.state or RUNNING}
+            found.setdefault(each.worker, []).append(part)
+    return found

@@ -52,6 +52,18 @@ def show_queue(session: Session, rules: JobRules, namespace: str, filters: Queue
     return QueueStatistics(total.queued, total.running, total.oldest_seconds, pools, kinds)
 
 
+MARKED = 50
+"""Jobs of a lane whose ages are told."""
+
+
+def waiting_ages(session: Session, namespace: str, lane: str) -> list[int]:
+    """Return for how many seconds the queued jobs of a lane wait, the next ones first."""
+    row, moment = JobRow, now(session)
+    query = select(row.created_at).where(row.namespace == namespace, row.state == job_protocol.QUEUED, row.lane == lane)
+    found = session.execute(query.order_by(row.rank, row.seq).limit(MARKED)).scalars()
+    return [max(0, round(moment - created_at)) for created_at in found]
+
+
 def by_pool(session: Session, rules: JobRules, namespace: str) -> dict[str, QueueCounts]:
     """Return the statistics of each declared pool."""
     if not rules.pools:

@@ -7,8 +7,9 @@ alone. No filter marks text of clients as safe.
 from __future__ import annotations
 
 import datetime
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -29,6 +30,8 @@ def moment(iso: str) -> datetime.datetime:
 def duration(seconds: float) -> str:
     """Return a duration in its largest unit, and the next one where that matters: `6 h 12 min`."""
     whole = int(seconds)
+    if isinstance(seconds, float) and seconds < 10:
+        return f"{seconds:.1f} s"
     if whole < MINUTE:
         return f"{whole} s"
     if whole < HOUR:
@@ -40,7 +43,7 @@ def duration(seconds: float) -> str:
 
 def age(iso: str) -> str:
     """Return how long ago a time is: `40 s`."""
-    return duration(max(0.0, (datetime.datetime.now(datetime.timezone.utc) - moment(iso)).total_seconds()))
+    return duration(max(0, int((datetime.datetime.now(datetime.timezone.utc) - moment(iso)).total_seconds())))
 
 
 def machine_time(iso: str) -> str:
@@ -125,6 +128,56 @@ def hour_bars(data: Mapping[str, Sequence[int]]) -> Markup:
     )
 
 
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufdd0-\ufdef\ufffe\uffff]")
+
+
+def visible(value: Any) -> Any:
+    """Return what a template writes, with escapes in place of characters that HTML forbids."""
+    if not isinstance(value, str) or CONTROLS.search(value) is None:
+        return value
+    text = CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", value)
+    return Markup(text) if isinstance(value, Markup) else text
+
+
+def age_marks(ages: Sequence[int]) -> Markup:
+    """Return a chart with a mark for each waiting job, placed by its age on a logarithmic scale up to ten hours."""
+    line = Markup('<line class="{}" x1="{}%" x2="{}%" y1="{}" y2="{}"></line>')
+    marks = [line.format("grid", at, at, 2, 20) for at in map(_age_place, (MINUTE, 600, HOUR, 36_000))]
+    marks += [line.format("p1", at, at, 5, 17) for at in sorted({_age_place(age) for age in ages})]
+    axis = Markup('<line class="axis" x1="0" x2="98%" y1="20.5" y2="20.5"></line>')
+    return Markup('<svg class="chart" height="22" aria-hidden="true">{}{}</svg>').format(Markup("").join(marks), axis)
+
+
+def _age_place(age: float) -> float:
+    return round(math.log10(min(max(age, 21), 36_000) / 20) / math.log10(1_800) * 98, 1)
+
+
+def age_scale(_: object = None) -> Markup:
+    """Return the scale of `age_marks`."""
+    text = Markup('<text x="{}%" y="12" text-anchor="{}">{}</text>')
+    words = ((MINUTE, "1 min"), (600.0, "10 min"), (HOUR, "1 h"), (36_000.0, "10 h"))
+    shown = [text.format(_age_place(at), "end" if at > HOUR else "middle", word) for at, word in words]
+    return Markup('<svg class="chart" height="16" aria-hidden="true">{}</svg>').format(Markup("").join(shown))
+
+
+def bar(parts: Iterable[tuple[str, float, float]], height: int = 12) -> Markup:
+    """Return a line with parts: class, where it begins and how long it is, both in per cent."""
+    rect = Markup('<rect class="{}" x="{}%" width="{}%" height="{}"></rect>')
+    drawn = [rect.format(mark, round(at, 2), round(max(wide, 0.6), 2), height) for mark, at, wide in parts]
+    ground = Markup('<rect class="f0" width="100%" height="{}" rx="2"></rect>').format(height)
+    return Markup('<svg class="bar" aria-hidden="true">{}{}</svg>').format(ground, Markup("").join(drawn))
+
+
+def day_strip(parts: Sequence[Mapping[str, Any]]) -> Markup:
+    """Return what a worker did within a day: see `attempts.by_worker`."""
+    drawn = [
+        ("f1" if part["state"] in ("done", "running") else "fb", 100 * (1 - part["from"] / DAY), wide)
+        for part in parts
+        if (wide := 100 * (part["from"] - part["to"]) / DAY) >= 0
+    ]
+    return bar(drawn[:200], 8)
+
+
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "duration": duration,
     "age": age,
@@ -137,6 +190,10 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "command_words": command_words,
     "value_text": value_text,
     "hour_bars": hour_bars,
+    "age_marks": age_marks,
+    "age_scale": age_scale,
+    "bar": bar,
+    "day_strip": day_strip,
     "counted": counted,
 }
 """The filters, by name."""

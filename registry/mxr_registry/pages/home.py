@@ -18,14 +18,14 @@ from mxr.protocol.surveys import RequestStatus, Survey
 from mxr.util.codec import time_text
 from mxr_registry.access.scopes import OPERATIONS, Caller
 from mxr_registry.artifacts import catalog, misses
-from mxr_registry.config import lanes
 from mxr_registry.config.retention import DAY
 from mxr_registry.database import tallies, trail
 from mxr_registry.database.session import Session, now
-from mxr_registry.jobs import attempts, queue, survey, workers
+from mxr_registry.jobs import attempts, survey, workers
 from mxr_registry.jobs.live_capabilities import LiveCapabilities
 from mxr_registry.routes.deps import CallerDep, Services, ServicesDep
 
+from .jobs import queue_view
 from .site import as_json, page_router, plain, reached, render
 from .wording import REASONS, request_of, request_words, sentence_text, standing, why
 
@@ -64,7 +64,7 @@ async def show_home(request: Request, services: ServicesDep, caller: CallerDep, 
 
 
 @router.get("/misses.json")
-async def show_misses(services: ServicesDep, caller: CallerDep, filters: Filters) -> Response:
+async def show_home_json(services: ServicesDep, caller: CallerDep, filters: Filters) -> Response:
     """What the page shows."""
     return as_json(await view(services, caller, filters))
 
@@ -120,23 +120,11 @@ def _read(session: Session, services: Services, caller: Caller, filters: HomeFil
         "answered": {
             name: tallies.by_hour(session, namespace, name, HOURS) for name in (tallies.ANSWERED, tallies.MISSED)
         },
-        "queue": _queue(session, services, namespace) if may["get_queue"] else None,
+        "queue": queue_view(session, services, namespace) if may["get_queue"] else None,
         "workers": workers.count_states(session, services.rules, namespace) if may["list_workers"] else None,
         "failed": plain(attempts.failed_lately(session, namespace, viewer)) if may["list_jobs"] else None,
         "storage": _storage(session, services, namespace) if caller.may((METRICS, ADMIN)) else None,
     }
-
-
-def _queue(session: Session, services: Services, namespace: str) -> list[dict[str, Any]]:
-    """The lanes with open jobs, the one whose oldest job waits longest first."""
-    kinds = queue.show_queue(session, services.rules, namespace, queue.QueueFilters()).kinds
-    rows = []
-    for lane, count in kinds.items():
-        key = lanes.key_of(lane)
-        versions = " · ".join(each for each in (key.rocm, key.migraphx) if each)
-        row = {"lane": lane, "target": key.arch or key.kind, "toolchain": versions}
-        rows.append({**row, "queued": count.queued, "running": count.running, "oldest_seconds": count.oldest_seconds})
-    return sorted(rows, key=lambda row: -row["oldest_seconds"])
 
 
 def _storage(session: Session, services: Services, namespace: str) -> dict[str, Any]:

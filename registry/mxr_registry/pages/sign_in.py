@@ -11,13 +11,13 @@ from urllib.parse import parse_qsl
 from fastapi import Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from mxr.errors import MxrError, NotAllowedError, TooLargeError, UnauthenticatedError, UsageError
+from mxr.errors import MxrError, TooLargeError, UnauthenticatedError, UsageError
 from mxr_registry.access import sessions
 from mxr_registry.access.authentication import not_valid
 from mxr_registry.routes.deps import ServicesDep
 from mxr_registry.server.scoped import address_of
 
-from .site import LOCAL_PATH, PRIVATE, cookie_name, page_router, render, secret_in, see_other
+from .site import LOCAL_PATH, cookie_name, page_router, render, secret_in, see_other
 
 router = page_router()
 
@@ -112,6 +112,3 @@ def _signed_in(request: Request, secret: str, wanted: str) -> Response:
 def _cookie(request: Request) -> dict[str, Any]:
     secure = request.url.scheme == "https"
     return {"path": "/", "httponly": True, "samesite": "lax", "secure": secure}
-
-
-__all__ = ["PRIVATE", "NotAllowedError", "read_form", "router"]

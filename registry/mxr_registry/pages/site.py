@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -45,7 +45,7 @@ SAFE = {
 }
 PRIVATE = {**SAFE, "cache-control": "no-store", "vary": "Cookie, Authorization"}
 
-VIEWS = (("", "Misses", "show_home"),)
+VIEWS = (("", "Misses", "show_home"), ("jobs", "Jobs", "show_jobs"), ("fleet", "Fleet", "show_fleet"))
 """The views in the navigation: address, name, operation."""
 
 LOCAL_PATH = re.compile(r"/(?![/\\])[!-\[\]-~]{0,500}")
@@ -99,6 +99,9 @@ class PageRoute(APIRoute):
 
         async def shown(request: Request) -> Response:
             request.scope[RECORD].route = name
+            # A form sends what is not filled in, too.
+            filled = parse_qsl(request.scope["query_string"].decode("latin-1"), max_num_fields=100)
+            request.scope["query_string"] = urlencode(filled).encode()
             try:
                 if self.scopes:
                     caller = request.scope["mxr.caller"] = await viewer_of(request, self.scopes)
@@ -168,6 +171,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
+        finalize=filters.visible,
     )
     found.filters |= filters.FILTERS
     found.globals |= {"version": __version__}

@@ -120,8 +120,8 @@ def request_of(miss: Mapping[str, Any]) -> PartialRequest | None:
         return None
 
 
-def _host_words(request: PartialRequest) -> list[str]:
-    """What a request tells of its host: target, CUs, toolchain."""
+def host_words(request: PartialRequest) -> list[str]:
+    """Return what a request tells of its host: target, CUs, toolchain."""
     words = [str(arch_of(request) or request.kind or "any target")]
     words += [f"{value}{UNITS[name]}" for name in COUNTS if (value := getattr(request.constraints, name)) is not None]
     versions = {"MIGraphX": request.migraphx}
@@ -132,7 +132,7 @@ def _host_words(request: PartialRequest) -> list[str]:
 
 def request_words(request: PartialRequest) -> list[str]:
     """Return a request in short, with what is open: target, CUs, toolchain, shapes, precision."""
-    words = _host_words(request)
+    words = host_words(request)
     if request.migraphx is None:
         words.append("toolchain open")
     for name, shape in request.inputs:
@@ -275,7 +275,7 @@ def _without_worker(missed: Missed) -> Standing | None:
     status = missed.status
     if status is None or status.able:
         return None
-    text, commands = f"on a host with {', '.join(_host_words(missed.request))}: none is live", ["mxr-worker run"]
+    text, commands = f"on a host with {', '.join(host_words(missed.request))}: none is live", ["mxr-worker run"]
     if status.job:
         text += f", and job {status.job[:SHORT]} waits for it."
     else:

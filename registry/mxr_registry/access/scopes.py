@@ -84,6 +84,8 @@ PAGES: Mapping[str, tuple[str, ...]] = {
     "sign_out": PUBLIC,
     "show_home": (FETCH,),
     "show_home_json": (FETCH,),
+    "show_artifact": (FETCH,),
+    "show_artifact_json": (FETCH,),
     "show_jobs": (ASK,),
     "show_jobs_json": (ASK,),
     "show_job": (ASK,),

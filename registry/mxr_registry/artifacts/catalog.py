@@ -277,6 +277,52 @@ def promote_artifact(session: Session, namespace: str, id: str) -> Json:
     return show_artifact(session, namespace, row.id)
 
 
+SIBLINGS = 500
+"""Artifacts of the same model that one is compared with, the latest."""
+
+
+def siblings(session: Session, namespace: str, row: Row, limit: int) -> list[Json]:
+    """Return the artifacts of the same model that differ least, each with the fields in which it does.
+
+    `[{"id","digest","differences":[{"field","this","sibling"}],"used_at"}]`. `row`: that of `find_artifact`.
+    """
+    own = _facts(row)
+    others = select(*CANDIDATE_COLUMNS, ArtifactRow.key_json, ArtifactRow.used_at).where(
+        ArtifactRow.namespace == namespace, ArtifactRow.model == json.loads(row.key_json)["model"]
+    )
+    found, size = [], 0
+    result = session.execute(others.order_by(ArtifactRow.seq.desc()).limit(SIBLINGS).execution_options(yield_per=50))
+    for each in result:
+        size += len(each.key_json)
+        if size > MAX_SIBLINGS_BYTES:
+            break
+        if each.id == row.id:
+            continue
+        facts = _facts(each)
+        different = [name for name in {**own, **facts} if own.get(name) != facts.get(name)]
+        rows = [{"field": name, "this": own.get(name), "sibling": facts.get(name)} for name in different]
+        found.append({"id": each.id, "differences": rows, "used_at": time_text(each.used_at)})
+    return sorted(found, key=lambda each: len(each["differences"]))[:limit]
+
+
+MAX_SIBLINGS_BYTES = 4 << 20
+"""Characters of the keys that are compared: a key can be large, because its text comes from clients."""
+
+
+def _facts(row: Row) -> dict[str, Any]:
+    """The facts of an artifact by which it is compared: each input, variable and option by itself."""
+    key = json.loads(row.key_json)
+    nested = {name: key.pop(name, None) or {} for name in ("inputs", "env", "options")}
+    attributes = {name: value for name, value in json.loads(row.attributes_json).items() if name not in UNCOMPARED}
+    return {**key, **{f"{name}.{each}": value for name, values in nested.items() for each, value in values.items()}} | (
+        attributes | {"origin": row.origin}
+    )
+
+
+UNCOMPARED = ("latency_ms", "libraries", "build")
+"""Attributes that are no reason to choose one artifact or the other."""
+
+
 def count_unused(session: Session, namespace: str, before: float, most: int) -> int:
     """Return how many artifacts a sweep removes that removes what was not used since; at most one more than `most`."""
     row = ArtifactRow

@@ -144,6 +144,14 @@ def _add(session: Session, seq: int, count: int, used_at: float) -> None:
     )
 
 
+def by_day(session: Session, artifact: int, days: int) -> list[int]:
+    """Return the uses of an artifact, given by its `seq`, on each of the last days, today last."""
+    today = int(now(session) // DAY)
+    query = select(UseRow.day, UseRow.count).where(UseRow.artifact == artifact, UseRow.day > today - days)
+    found = {day: count for day, count in session.execute(query)}
+    return [found.get(day, 0) for day in range(today - days + 1, today + 1)]
+
+
 class UsageFilters(catalog.TargetFilters, frozen=True):
     """Filters of a list of used artifacts."""
 

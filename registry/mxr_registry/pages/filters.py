@@ -128,6 +128,24 @@ def hour_bars(data: Mapping[str, Sequence[int]]) -> Markup:
     )
 
 
+def day_bars(counts: Sequence[int]) -> Markup:
+    """Return a chart of uses by the day."""
+    most, height, width = max(counts, default=0) or 1, 84, 100 / max(1, len(counts))
+    rect = Markup('<rect class="f1" x="{}%" y="{}" width="{}%" height="{}"></rect>')
+    bars = []
+    for place, count in enumerate(counts):
+        high = max(1.0, round(count / most * (height - 2), 1)) if count else 0
+        if count:
+            bars.append(rect.format(round(place * width, 2), round(height - high, 1), round(width * 0.75, 2), high))
+    told = Markup("<title>Uses by the day</title><desc>{}</desc>").format(
+        f"{number(sum(counts))} uses in {len(counts)} days, at most {number(most)} on one."
+    )
+    axis = Markup('<line class="axis" x1="0" x2="100%" y1="{0}" y2="{0}"></line>').format(height - 0.5)
+    return Markup('<svg class="chart" height="{}" role="img">{}{}{}</svg>').format(
+        height, told, Markup("").join(bars), axis
+    )
+
+
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufdd0-\ufdef\ufffe\uffff]")
 
 
@@ -191,6 +209,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "value_text": value_text,
     "hour_bars": hour_bars,
     "age_marks": age_marks,
+    "day_bars": day_bars,
     "age_scale": age_scale,
     "bar": bar,
     "day_strip": day_strip,

@@ -19,7 +19,7 @@ help: ## Show this
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Development needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
-	@echo "Making .venv with all that development and tests need: about 900 MB, and some minutes without output."
+	@echo "Making .venv with all that development and tests need: about 1.1 GB, and some minutes without output."
 	$(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) $(PIP)
 	$(PIP_INSTALL) -c constraints.txt -e '.[registry,workers,ort,dev]'

@@ -84,12 +84,14 @@ def _unpack(folder: Path, package: str) -> None:
     missing(f"{package} cannot be downloaded: {error[-300:]}")
 
 
-def installed(*packages: str) -> None:
-    """Have the programs of these packages, each of which is called like its package, on the machine.
+def installed(*packages: str, **others: str) -> None:
+    """Have the programs of these packages on the machine, each of which is called like its package.
 
-    Where CI is set and this is root, they are installed; elsewhere the test is skipped.
+    `others`: the packages of programs that have other names. Where CI is set and this is root, they are installed;
+    elsewhere the test is skipped.
     """
-    wanted = [each for each in packages if shutil.which(each) is None]
+    programs = {**dict.fromkeys(packages), **others}
+    wanted = [package or name for name, package in programs.items() if shutil.which(name) is None]
     if not wanted:
         return
     apt = shutil.which("apt-get")

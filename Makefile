@@ -41,8 +41,11 @@ $(DEMO): pyproject.toml constraints.txt
 	$(PIP_INSTALL) -c constraints.txt -e '.[registry,workers]'
 	touch $@
 
-demo: $(or $(wildcard $(READY)),$(DEMO)) ## Publish, fetch, be refused, fetch offline, compile: the main job on real files
-	@$(BIN)/python examples/demo.py
+demo: $(or $(wildcard $(READY)),$(DEMO)) ## The main job on real files; HOLD=1 keeps the registry's pages up
+	@HOLD=$(HOLD) $(BIN)/python examples/demo.py
+
+picture: $(READY) ## Take the picture of the first page in README.md (needs Debian's chromium)
+	@$(BIN)/python examples/picture.py
 
 test: lint ## Everything that CI runs: lint, types, import contracts, all tests (under 8 minutes on 2 cores)
 	@$(MAKE) --no-print-directory -j2 checks unit
@@ -90,4 +93,4 @@ pins: ## Renew constraints.txt from the newest versions that fit pyproject.toml
 	$(VENV)/pins/bin/python -m pip freeze --exclude-editable > constraints.txt
 	rm -rf $(VENV)/pins
 
-.PHONY: help setup demo test checks quick lint types imports unit soak bench bench-compare bench-details dist format pins
+.PHONY: help setup demo test checks quick lint types imports unit soak bench bench-compare bench-details dist format pins picture

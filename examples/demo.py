@@ -8,15 +8,20 @@ the system's: first without changes, then with ROCm's module folder.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
+
+from fleet import Fleet
 
 from mxr.display.streams import write_line
 
@@ -69,12 +74,13 @@ def start_registry(demo: Demo, data: Path) -> subprocess.Popen[str]:
     write_line("$ mxr-registry serve --port 0 --data registry-data &")
     demo.environ.pop("MXR_REGISTRY", None)
     command = [str(BIN / "mxr-registry"), "serve", "--port", "0", "--data", str(data)]
-    server = subprocess.Popen(command, env=demo.environ, stdout=subprocess.PIPE, text=True)
+    with (data.parent / "registry.log").open("a") as log:
+        server = subprocess.Popen(command, env=demo.environ, stdout=subprocess.PIPE, stderr=log, text=True)
     assert server.stdout is not None
     line = server.stdout.readline()
     found = re.search(r"http://\S+", line)
     if not found:
-        raise SystemExit("demo: the registry did not start")
+        raise SystemExit(f"demo: the registry did not start: {(data.parent / 'registry.log').read_text()}")
     write_line(f"  mxr-registry: listening on {found[0]}")
     write_line(f"$ export MXR_REGISTRY={found[0]}")
     demo.environ["MXR_REGISTRY"] = found[0]
@@ -205,16 +211,44 @@ def compile_one(demo: Demo) -> None:
         worker.communicate(timeout=60)
 
 
+def demo_environ(home: Path) -> dict[str, str]:
+    """The environment of the commands: what they write is in this folder."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("MXR_")}
+    places = {"MXR_CACHE_DIR": "cache", "XDG_CONFIG_HOME": "config", "MXR_WORKER_SPOOL": "spool"}
+    environ = kept | {name: str(home / folder) for name, folder in places.items()}
+    if os.environ.get("MXR_WORKER_PYTHON"):
+        environ["MXR_WORKER_PYTHON"] = os.environ["MXR_WORKER_PYTHON"]
+    return environ
+
+
+def fill(demo: Demo, data: Path) -> tuple[str, str]:
+    """Have a made-up fleet work with the registry, so that its pages have something to show. Return URL and token."""
+    words = ["token", "create", "demo", "--scopes", "admin", "--data", str(data)]
+    done = subprocess.run(
+        [str(BIN / "mxr-registry"), *words], env=demo.environ, capture_output=True, text=True, check=True
+    )
+    url, token = demo.environ["MXR_REGISTRY"], done.stdout.strip()
+    Fleet(url, token).live()
+    return url, token
+
+
+def hold(demo: Demo, data: Path) -> None:
+    """Keep the registry up with something to see on every page, until the user ends it."""
+    demo.say("The pages of the registry: a made-up fleet asks, compiles and fails")
+    url, _ = fill(demo, data)
+    demo.run("mxr open")
+    write_line(f"  A link works once and within a minute. Another one: MXR_REGISTRY={url} {BIN / 'mxr'} open")
+    write_line("  Ctrl-C ends it, and removes everything.")
+    with contextlib.suppress(KeyboardInterrupt):
+        threading.Event().wait()
+
+
 def main() -> None:
     """Run the demo."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="mxr-demo-") as folder:
         home = Path(folder)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("MXR_")}
-        places = {"MXR_CACHE_DIR": "cache", "XDG_CONFIG_HOME": "config", "MXR_WORKER_SPOOL": "spool"}
-        environ = kept | {name: str(home / folder) for name, folder in places.items()}
-        if os.environ.get("MXR_WORKER_PYTHON"):
-            environ["MXR_WORKER_PYTHON"] = os.environ["MXR_WORKER_PYTHON"]
-        demo = Demo(environ)
+        demo = Demo(demo_environ(home))
         demo.say("Start a registry with the default settings: SQLite and files in one folder")
         server = start_registry(demo, home / "registry-data")
         try:
@@ -225,6 +259,11 @@ def main() -> None:
             demo.say("Start the registry again, with the same data")
             server = start_registry(demo, home / "registry-data")
             compile_one(demo)
+            if os.environ.get("HOLD"):
+                hold(demo, home / "registry-data")
+            else:
+                url = demo.environ["MXR_REGISTRY"]
+                demo.say(f"The registry's pages were at {url}: `make demo HOLD=1` keeps them up (`mxr open`)")
         finally:
             if server.poll() is None:
                 server.kill()

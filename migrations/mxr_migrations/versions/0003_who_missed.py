@@ -32,6 +32,7 @@ def upgrade() -> None:
     """Apply the migration."""
     for name, kind, default in COLUMNS:
         op.add_column("misses", sa.Column(name, kind, nullable=default is None, server_default=default))
+    op.create_index("ix_models_namespace_name", "models", ["namespace", "name"])
     op.create_table(
         "miss_askers",
         _column("namespace", sa.String(100)),
@@ -95,6 +96,7 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Take the migration back."""
+    op.drop_index("ix_models_namespace_name", "models")
     for table in ("attempts", "sessions", "tallies", "miss_askers"):
         op.drop_table(table)
     with op.batch_alter_table("misses") as altered:

@@ -84,6 +84,8 @@ PAGES: Mapping[str, tuple[str, ...]] = {
     "sign_out": PUBLIC,
     "show_home": (FETCH,),
     "show_home_json": (FETCH,),
+    "show_matrix": (FETCH,),
+    "show_matrix_json": (FETCH,),
     "show_artifact": (FETCH,),
     "show_artifact_json": (FETCH,),
     "show_jobs": (ASK,),

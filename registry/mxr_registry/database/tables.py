@@ -181,6 +181,7 @@ class ModelRow(Base):
     __table_args__ = (
         UniqueConstraint("namespace", "model"),
         Index(None, "namespace", "graph", "seq"),
+        Index(None, "namespace", "name"),
         {"sqlite_autoincrement": True},
     )
 

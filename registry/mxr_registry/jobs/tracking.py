@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -156,6 +157,19 @@ def list_jobs(session: Session, namespace: str, filters: JobFilters, viewer: str
         query = query.where(JobRow.seq < seq)
     rows = query.order_by(JobRow.seq.desc())
     return list_page(session, rows, job_document, "jobs", lambda row: (row.seq,), filters.limit)
+
+
+MOST_OF_MODELS = 500
+
+
+def latest_of_models(session: Session, namespace: str, models: Sequence[str], viewer: str | None = None) -> list[Json]:
+    """Return the jobs of these models that are open or failed: `[{"id","state","model","key"}]`, the latest first."""
+    row, states = JobRow, (*job_protocol.OPEN, job_protocol.FAILED)
+    query = select(row.id, row.state, row.model, row.key_json).where(
+        row.namespace == namespace, row.model.in_(models), row.state.in_(states), *askers.seen_by(viewer)
+    )
+    rows = session.execute(query.order_by(row.seq.desc()).limit(MOST_OF_MODELS)) if models else ()
+    return [{"id": each.id, "state": each.state, "model": each.model, "key": stored(each.key_json)} for each in rows]
 
 
 def cancel(session: Session, rules: JobRules, namespace: str, id: str, viewer: str | None = None) -> JobDocument:

@@ -45,7 +45,12 @@ SAFE = {
 }
 PRIVATE = {**SAFE, "cache-control": "no-store", "vary": "Cookie, Authorization"}
 
-VIEWS = (("", "Misses", "show_home"), ("jobs", "Jobs", "show_jobs"), ("fleet", "Fleet", "show_fleet"))
+VIEWS = (
+    ("", "Misses", "show_home"),
+    ("matrix", "Matrix", "show_matrix"),
+    ("jobs", "Jobs", "show_jobs"),
+    ("fleet", "Fleet", "show_fleet"),
+)
 """The views in the navigation: address, name, operation."""
 
 LOCAL_PATH = re.compile(r"/(?![/\\])[!-\[\]-~]{0,500}")

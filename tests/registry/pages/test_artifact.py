@@ -46,7 +46,7 @@ def test_who_states_what_and_how_to_get_it(
 def test_its_history_uses_locks_and_siblings(
     registry: RegistryUnderTest, signed_in: Callable[..., Visitor], published: dict[str, Any], parts: Parts
 ) -> None:
-    other = registry.publish(GFX908, parts.gpu_key(precision="fp16"), attributes=FACTS)[1]
+    other = registry.publish(GFX908, parts.gpu_key(rocm="6.4"), attributes=FACTS)[1]
     registry.ok("POST", f"/v1/artifacts/{published['id']}/promote")
     registry.ok("PUT", "/v1/locks/prod", {"artifacts": [published["id"]]})
     registry.call("POST", "/v1/uses", {"uses": [{"id": published["id"], "count": 5, "ago": 86_400.0}]})
@@ -56,7 +56,7 @@ def test_its_history_uses_locks_and_siblings(
     assert [each["kind"] for each in found["events"][:2]] == ["artifact.promote", "artifact.publish"]
     (sibling,) = found["siblings"]
     assert sibling["id"] == other["id"]
-    assert sibling["differences"] == [{"field": "precision", "this": "fp32", "sibling": "fp16"}]
+    assert sibling["differences"] == [{"field": "rocm", "this": "7.2", "sibling": "6.4"}]
     said = visitor.text(f"/artifacts/{published['id']}")
     assert "held by 1 lock" in said and "Promoted" in said and "prod" in said
 

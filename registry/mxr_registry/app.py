@@ -25,7 +25,7 @@ from mxr_registry.jobs.notifications import JobNotifier
 from .artifacts import inspection
 from .metrics import FleetMetrics
 from .openapi import openapi_document
-from .pages import artifact, assets, fleet, home, matrix, sign_in
+from .pages import artifact, assets, explain, fleet, home, matrix, sign_in
 from .pages import jobs as jobs_pages
 from .routes import (
     api_page,
@@ -60,7 +60,7 @@ log = logging.getLogger("mxr_registry")
 MODULES = (
     *(resolve, health, artifacts, locks, uses, blobs, models, pipelines, jobs, job_logs, workers, queue),
     *(events, tokens, api_page),
-    *(home, matrix, artifact, jobs_pages, fleet, sign_in, assets),
+    *(home, explain, matrix, artifact, jobs_pages, fleet, sign_in, assets),
 )
 
 

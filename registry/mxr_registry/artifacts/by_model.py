@@ -6,15 +6,23 @@ number of artifacts.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import func, select
 
-from mxr.errors import Json
+from mxr.artifact.key import MODEL, MODEL_SHORT
+from mxr.errors import Json, UsageError
+from mxr_registry.database.paging import begins_with
 from mxr_registry.database.session import Session
 from mxr_registry.database.tables import ArtifactRow, MissRow, ModelRow
 from mxr_registry.json_text import stored
+
+from . import models
+
+MOST_MEANT = 10
+"""Models that an error names."""
 
 MOST = 300
 """Artifacts, and misses, of one name that are looked at: of more, the latest."""
@@ -61,3 +69,51 @@ def misses_of(session: Session, namespace: str, models: Sequence[str]) -> list[J
     )
     rows = session.execute(query.order_by(row.last_at.desc()).limit(MOST)) if models else ()
     return [{"id": each.request, "model": each.model, "request": stored(each.request_json)} for each in rows]
+
+
+def identify(session: Session, namespace: str, text: str) -> str:
+    """Return the identity of the one model that a name, or the beginning of an identity, means. Raises `UsageError`."""
+    if MODEL.fullmatch(text):
+        return text
+    tables = ((ModelRow, ModelRow.name, ModelRow.model), (ArtifactRow, ArtifactRow.model_name, ArtifactRow.model))
+    found = set[str]()
+    for table, name, model in tables:
+        same = begins_with(model, text) if MODEL_SHORT.fullmatch(text) else name == text
+        query = select(model).where(table.namespace == namespace, same).distinct().limit(MOST_MEANT)
+        found |= set(session.execute(query).scalars())
+    if len(found) == 1:
+        return found.pop()
+    if not found:
+        raise UsageError(
+            f"The registry knows no model {text[:200]!r}.", hint="Give its identity: mxr identity MODEL.onnx prints it."
+        )
+    raise UsageError(
+        f"{len(found)} models are called {text[:200]!r}: {', '.join(each[:19] for each in sorted(found))}.",
+        hint="Give the identity of the one that is meant, sha256:...",
+    )
+
+
+def name_of(session: Session, namespace: str, model: str) -> str | None:
+    """Return what a model is called: with which name it was registered, or what its latest publisher says."""
+    row = ArtifactRow
+    claimed = select(row.model_name).where(row.namespace == namespace, row.model == model).order_by(row.seq.desc())
+    return models.name_of(session, namespace, model) or session.execute(claimed.limit(1)).scalar()
+
+
+def declared_inputs(session: Session, namespace: str, model: str) -> dict[str, list[Any] | None]:
+    """Return the dims of each input as the model declares them, or as the publisher of its latest program says.
+
+    Where neither tells, the names are those of this program, and no dim is known.
+    """
+    known = select(ModelRow.inputs_json).where(ModelRow.namespace == namespace, ModelRow.model == model)
+    text = session.execute(known).scalar()
+    if declared := json.loads(text or "[]"):
+        return {each["name"]: each["dims"] for each in declared}
+    row = ArtifactRow
+    latest = select(row.key_json, row.claim_json).where(row.namespace == namespace, row.model == model)
+    found = session.execute(latest.order_by(row.seq.desc()).limit(1)).first()
+    if found is None:
+        return {}
+    if claimed := json.loads(found.claim_json or "{}").get("inputs"):
+        return {each["name"]: each["dims"] for each in claimed}
+    return {name: [None] * len(dims) for name, dims in json.loads(found.key_json)["inputs"].items()}

@@ -98,7 +98,8 @@ def command_words(text: object) -> Markup:
 def value_text(value: Any) -> str:
     """Return a value of a field for people."""
     if isinstance(value, list):
-        return "×".join(map(str, value)) if all(isinstance(each, int) for each in value) else canonical(value)
+        dims = all(each is None or isinstance(each, int) for each in value)
+        return "×".join("?" if each is None else str(each) for each in value) if dims else canonical(value)
     if value is None:
         return "none"
     return value if isinstance(value, str) else canonical(value)

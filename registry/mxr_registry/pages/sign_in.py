@@ -92,8 +92,9 @@ async def read_form(request: Request, most: int) -> dict[str, str]:
         if size > most:
             raise TooLargeError(f"The form has more than {most} bytes.", hint="Send less text.")
         parts.append(part)
+    body = b"".join(parts)
     try:
-        return dict(parse_qsl(b"".join(parts).decode("ascii"), max_num_fields=20, keep_blank_values=True))
+        return dict(await run_in_threadpool(lambda: parse_qsl(body.decode("ascii"), max_num_fields=20)))
     except ValueError:
         raise UsageError("The form cannot be read.", hint="Use the page that the registry serves.") from None
 

@@ -50,6 +50,7 @@ VIEWS = (
     ("matrix", "Matrix", "show_matrix"),
     ("jobs", "Jobs", "show_jobs"),
     ("fleet", "Fleet", "show_fleet"),
+    ("explain", "Explain", "show_explain"),
 )
 """The views in the navigation: address, name, operation."""
 

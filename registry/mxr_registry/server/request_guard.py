@@ -27,7 +27,7 @@ from .middleware import send_error
 
 AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[^\s\[\]:@/?#]+)(?::[0-9]{1,5})?", re.ASCII)
 BODY_TYPES = ("application/json", "application/octet-stream")
-FORMS = ("/sign-in", "/sign-out")
+FORMS = ("/sign-in", "/sign-out", "/explain")
 """Where the pages of the registry send a form."""
 FORM = "application/x-www-form-urlencoded"
 SECRET = re.compile(rb"mxr_[0-9a-f]{12}_[0-9a-f]{16}")

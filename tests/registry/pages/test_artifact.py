@@ -39,7 +39,7 @@ def test_who_states_what_and_how_to_get_it(
     model = published["key"]["model"][:19]
     command = f"mxr fetch {model} --arch gfx908:sramecc+:xnack- --num-cu 120 --rocm 7.2 --migraphx 2.15"
     assert f"{command} --input x=4,3,32,32 --offload-copy --fast-math --for triton" in said
-    assert "--for cpp" not in said and "--for ort" not in said, "their flags are others"
+    assert "--for driver" not in said and "--for ort" not in said, "their flags are others"
     assert "Code for gfx908:sramecc+:xnack-" in said and "weights" in said
 
 

@@ -60,6 +60,8 @@ def paths(server: RegistryUnderTest, jobs: dict[str, str]) -> dict[str, str]:
     artifact = server.ok("GET", "/v1/artifacts?arch=gfx942")["items"][0]["id"]
     found = {"home": "/", "nothing": "/?name=zzz", "week": "/misses?hours=168&arch=gfx942", "jobs": "/jobs"}
     found |= {f"job {state}": f"/jobs/{id}" for state, id in jobs.items()}
+    miss = server.ok("GET", "/v1/misses?reason=toolchain")["items"][0]["id"]
+    found |= {"explain": "/explain", "explained": f"/explain?miss={miss}"}
     found |= {"matrix": "/matrix", "missing": "/matrix?state=missing"}
     return found | {"fleet": "/fleet", "artifact": f"/artifacts/{artifact}", "problem": "/jobs/x"}
 
@@ -116,10 +118,10 @@ def test_a_keyboard_reaches_everything(browser: Browser, fleet: Any, paths: dict
     with context(browser) as screen:
         page = screen.new_page()
         sign_in(page, fleet)
-        for name in ("home", "matrix", "jobs", "fleet", "artifact"):
+        for name in ("home", "explained", "matrix", "jobs", "fleet", "artifact"):
             page.goto(fleet.url + paths[name])
             wanted = page.evaluate(
-                """() => [...document.querySelectorAll('a[href], input, select, button, summary, [tabindex="0"]')]
+                """() => [...document.querySelectorAll('a[href], input, textarea, select, button, summary, [tabindex]')]
                 .filter(each => each.checkVisibility() && !each.closest('details:not([open]) > :not(summary)'))
                 .map((each, place) => (each.dataset.place = place, place))"""
             )

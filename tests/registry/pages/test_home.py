@@ -76,7 +76,7 @@ def test_why_and_what_helps(
         both = gpu_capabilities()
         both["targets"] = [{**both["targets"][0], "xnack": sign} for sign in "+-"]
         registry.register_worker("both", both)
-    key = parts.gpu_key(changes.pop("arch", "gfx908"), **changes)
+    key = parts.gpu_key(**{"arch": "gfx908", **changes})
     miss(registry, key, "node-17", **constraints)
     visitor = signed_in()
     found = first(visitor)

@@ -128,7 +128,7 @@ def test_a_link_ends_after_a_minute(registry: RegistryUnderTest, visitor: Visito
     ],
     ids=str,
 )
-@pytest.mark.parametrize("path", ["/sign-in", "/sign-out"])
+@pytest.mark.parametrize("path", ["/sign-in", "/sign-out", "/explain"])
 def test_a_form_of_another_page_is_refused(
     signed_in: Callable[..., Visitor], token: Callable[..., str], path: str, headers: dict[str, str]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from http.cookies import SimpleCookie
 from urllib.parse import urlencode
 
@@ -16,7 +17,7 @@ class Visitor:
     def __init__(self, server: RegistryUnderTest) -> None:
         self.server, self.cookies = server, dict[str, str]()
         self.http = urllib3.PoolManager(timeout=60)
-        self.set = ""
+        self.set = self.last = ""
 
     def send(
         self, method: str, path: str, form: dict[str, str] | bytes | None = None, **headers: str
@@ -52,4 +53,9 @@ class Visitor:
 
     def text(self, path: str = "/") -> str:
         """The words of a page, without its elements."""
-        return " ".join(re.sub(r"<[^>]*>", " ", self.page(path).replace("<wbr>", "")).split())
+        return self.words(self.page(path))
+
+    @staticmethod
+    def words(html: str) -> str:
+        """The words of HTML, without its elements."""
+        return unescape(" ".join(re.sub(r"<[^>]*>", " ", html.replace("<wbr>", "")).split()))

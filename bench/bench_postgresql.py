@@ -93,8 +93,8 @@ def measure(server: PostgreSQL, many: int, seconds: int, samples: int, rounds: i
         few = stack.enter_context(filled(server, folder / "fill-few", 1_000, 1))
         large = stack.enter_context(filled(server, folder / "fill-many", many // EACH, EACH))
         urls = []
-        for name, database in (("few", few), ("large", large), ("second", large)):
-            environ = {"MXR_DATABASE_URL": database}
+        for name, database, store in (("few", few, "few"), ("large", large, "many"), ("second", large, "many")):
+            environ = {"MXR_DATABASE_URL": database, "MXR_STORE_URL": f"file://{folder}/fill-{store}/store"}
             urls.append(stack.enter_context(registry(folder / name, environ)))
         asked = min(200, many // EACH)
         for url in urls:

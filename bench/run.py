@@ -23,6 +23,7 @@ TINY = {
     "handover": "--rounds 1",
     "hashing": "--mib 16 --no-limits",
     "jobs": "--jobs 80 --kinds 4 --claims 8 --seconds 0.2 --waiting 30 --rounds 1",
+    "pages": "--many 1000 --samples 3",
     "postgresql": "--many 1000 --samples 40 --seconds 1 --rounds 1",
     "publish": "--mib 4 --rounds 1 --boto3",
     "reader": "--kernels 20 --repeat 1 --no-limits --json",

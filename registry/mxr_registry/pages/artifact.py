@@ -18,7 +18,7 @@ from mxr_registry.artifacts import catalog, locks, usage
 from mxr_registry.database import trail
 from mxr_registry.routes.deps import CallerDep, Services, ServicesDep
 
-from .site import as_json, page_router, plain, render
+from .site import as_json, own_url, page_router, plain, render
 from .wording import SHORT, fetch_command, request_words
 
 router = page_router()
@@ -57,7 +57,7 @@ def show_artifact(id: str, request: Request, services: ServicesDep, caller: Call
         "words": request_words(asked),
         "facts": facts_of(artifact),
         "told": TOLD,
-        "fetches": fetches(artifact, asked, str(request.base_url)),
+        "fetches": fetches(artifact, asked, own_url(request)),
     }
     more["sees_jobs"] = caller.may((*OPERATIONS["list_jobs"], ADMIN))
     return render(request, "artifact.html", {**data, **more})
@@ -114,5 +114,5 @@ def fetches(artifact: Mapping[str, Any], request: PartialRequest, url: str) -> l
         except UsageError:
             continue
         found.append((consumer.summary, fetch_command(request, "--for", name)))
-    by_id = f"curl -H @header -O {url}v1/artifacts/{artifact['id'][:SHORT]}/files/model.mxr"
+    by_id = f"curl -H @header -O {url}/v1/artifacts/{artifact['id'][:SHORT]}/files/model.mxr"
     return [*found, ("This one by its id, whatever is promoted", by_id)]

@@ -34,8 +34,7 @@ Filters = Annotated[FleetFilters, Query()]
 @router.get("/fleet")
 def show_fleet(request: Request, services: ServicesDep, caller: CallerDep, filters: Filters) -> Response:
     """The page."""
-    data = {"command": "mxr workers", "url": str(request.base_url)[:-1]}
-    return render(request, "fleet.html", {**data, **view(services, caller, filters)})
+    return render(request, "fleet.html", {"command": "mxr workers", **view(services, caller, filters)})
 
 
 @router.get("/fleet.json")

@@ -57,7 +57,7 @@ Filters = Annotated[HomeFilters, Query()]
 async def show_home(request: Request, services: ServicesDep, caller: CallerDep, filters: Filters) -> Response:
     """The page."""
     data = {"filters": filters.model_dump(), **await view(services, caller, filters)}
-    data |= {"reasons": REASONS, "periods": PERIODS, "command": _command(filters), "url": str(request.base_url)[:-1]}
+    data |= {"reasons": REASONS, "periods": PERIODS, "command": _command(filters)}
     data["archs"] = sorted({*data["counts"]["archs"], *([filters.arch] if filters.arch else [])} - {None})
     empty = data["empty"] and not request.query_params
     return await run_in_threadpool(render, request, "empty.html" if empty else "home.html", data)

@@ -6,6 +6,7 @@ another host, no script is inline, and every page works without one.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -21,12 +22,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from mxr.errors import MxrError, TemporaryError, UnauthenticatedError, UsageError
 from mxr.version import __version__
+from mxr_registry import wait_budget
 from mxr_registry.access import sessions
 from mxr_registry.access.authentication import own_caller, require
 from mxr_registry.access.scopes import PAGES, Caller, scopes_of
 from mxr_registry.database.trail import ACTOR, Actor
 from mxr_registry.json_text import to_json
 from mxr_registry.routes.deps import Services
+from mxr_registry.server.reply_memory import BEGIN_BUILDING
 from mxr_registry.server.request_record import RECORD
 from mxr_registry.server.scoped import Handler, address_of, admit
 
@@ -53,6 +56,9 @@ VIEWS = (
     ("explain", "Explain", "show_explain"),
 )
 """The views in the navigation: address, name, operation."""
+
+PATIENCE = 3.0
+"""Seconds that a page waits for a database that does not answer: somebody looks at it. Programs wait longer."""
 
 LOCAL_PATH = re.compile(r"/(?![/\\])[!-\[\]-~]{0,500}")
 """A path of this registry, to which a browser may be sent on."""
@@ -105,6 +111,8 @@ class PageRoute(APIRoute):
 
         async def shown(request: Request) -> Response:
             request.scope[RECORD].route = name
+            services: Services = request.app.state.services
+            wait_budget.begin(min(services.settings.connections.answer, PATIENCE))
             # A form sends what is not filled in, too.
             filled = parse_qsl(request.scope["query_string"].decode("latin-1"), max_num_fields=100)
             request.scope["query_string"] = urlencode(filled).encode()
@@ -112,6 +120,7 @@ class PageRoute(APIRoute):
                 if self.scopes:
                     caller = request.scope["mxr.caller"] = await viewer_of(request, self.scopes)
                     request.scope[RECORD].principal = caller.principal
+                    await request.scope[BEGIN_BUILDING]()
                 return await handle(request)
             except UnauthenticatedError:
                 if is_json or any(header == b"authorization" for header, _ in request.scope["headers"]):
@@ -159,9 +168,9 @@ async def show_problem(request: Request, problem: MxrError | RequestValidationEr
 
 async def reached(services: Services) -> dict[str, Any]:
     """Return how this process reaches its parts: `{"database": {"ok","milliseconds","message"},"store":...}`."""
-    found = {}
-    for name in ("database", "store"):
-        failure = await services.probes[name].failure()
+    found, names = {}, ("database", "store")
+    failures = await asyncio.gather(*(services.probes[name].failure() for name in names))
+    for name, failure in zip(names, failures, strict=True):
         milliseconds = round(services.probes[name].seconds * 1000, 1)
         message = None if failure is None else failure.message
         found[name] = {"ok": failure is None, "milliseconds": milliseconds, "message": message}
@@ -184,6 +193,12 @@ def environment() -> Environment:
     return found
 
 
+def own_url(request: Request) -> str:
+    """Return the URL of the registry as the browser knows it, without a slash at the end."""
+    services: Services = request.app.state.services
+    return f"{request.url.scheme}://{request.url.netloc}{services.settings.root_path}"
+
+
 def render(
     request: Request,
     template: str,
@@ -204,6 +219,7 @@ def render(
         "caller": caller,
         "views": allowed,
         "site": request.url.netloc,
+        "url": own_url(request),
         "registry": (services.identity.known or "")[:8],
         "query": dict(request.query_params),
         "link": lambda **changes: _link(request, changes),

@@ -31,7 +31,9 @@ class Visitor:
             found.setdefault("content-type", "application/x-www-form-urlencoded")
         body = urlencode(form).encode() if isinstance(form, dict) else form
         found = {name: value for name, value in found.items() if value}
-        reply = self.http.request(method, self.server.url + path, body=body, headers=found, redirect=False)
+        reply = self.http.request(
+            method, self.server.url + path, body=body, headers=found, retries=False, redirect=False
+        )
         self.set = reply.headers.get("set-cookie", "")
         for name, morsel in SimpleCookie(self.set).items():
             if morsel["max-age"] == "0":

@@ -203,11 +203,24 @@ def show_miss(session: Session, namespace: str, id: str, viewer: str | None) -> 
     return _listed(found) | {"asked_by": _asked_by(session, namespace, [id], viewer).get(id, [])}
 
 
+MOST_TOLD = 40
+"""Archs that are counted: clients name them."""
+
+
 def count_misses(session: Session, namespace: str, filters: MissFilters, viewer: str | None) -> dict[str, Any]:
     """Return how many misses match by reason and by arch, and by how many hosts. At most `MAX_MISSES` are counted."""
     where = _matching(session, namespace, filters, viewer)
     reasons, archs = (
-        {value: count for value, count in session.execute(select(column, func.count()).where(*where).group_by(column))}
+        {
+            value: count
+            for value, count in session.execute(
+                select(column, func.count())
+                .where(*where)
+                .group_by(column)
+                .order_by(func.count().desc())
+                .limit(MOST_TOLD)
+            )
+        }
         for column in (MissRow.reason, MissRow.arch)
     )
     asker, since = MissAskerRow, 0.0 if filters.hours is None else now(session) - filters.hours * tallies.HOUR

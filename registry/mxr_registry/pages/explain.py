@@ -67,7 +67,7 @@ async def explain_pasted(request: Request, services: ServicesDep, caller: Caller
 
 def _page(request: Request, found: Mapping[str, Any], text: str) -> Response:
     nothing = {"request": None, "log": None, "problem": None, "miss": None}
-    return render(request, "explain.html", {**nothing, **found, "text": text[:20_000]})
+    return render(request, "explain.html", {**nothing, **found, "text": text[:10_000]})
 
 
 def _explain(services: Services, caller: Caller, text: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ alone. No filter marks text of clients as safe.
 from __future__ import annotations
 
 import datetime
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -95,8 +96,17 @@ def command_words(text: object) -> Markup:
     return Markup(" ").join(found)
 
 
+MOST_SHOWN = 200
+"""Letters of a value that are shown: clients decide how long it is. The JSON has all of it."""
+
+
 def value_text(value: Any) -> str:
-    """Return a value of a field for people."""
+    """Return a value of a field for people, shortened."""
+    text = _value_text(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
+
+
+def _value_text(value: Any) -> str:
     if isinstance(value, list):
         dims = all(each is None or isinstance(each, int) for each in value)
         return "×".join("?" if each is None else str(each) for each in value) if dims else canonical(value)
@@ -187,14 +197,25 @@ def bar(parts: Iterable[tuple[str, float, float]], height: int = 12) -> Markup:
     return Markup('<svg class="bar" aria-hidden="true">{}{}</svg>').format(ground, Markup("").join(drawn))
 
 
+SLOTS = 48
+"""Parts of a strip: a busy worker has thousands of attempts in a day, and a page has a bounded size."""
+
+
 def day_strip(parts: Sequence[Mapping[str, Any]]) -> Markup:
-    """Return what a worker did within a day: see `attempts.by_worker`."""
-    drawn = [
-        ("f1" if part["state"] in ("done", "running") else "fb", 100 * (1 - part["from"] / DAY), wide)
-        for part in parts
-        if (wide := 100 * (part["from"] - part["to"]) / DAY) >= 0
-    ]
-    return bar(drawn[:200], 8)
+    """Return what a worker did in each half hour of a day: see `attempts.by_worker`."""
+    slots = [""] * SLOTS
+    for part in parts:
+        mark = "f1" if part["state"] in ("done", "running") else "fb"
+        first, last = (min(SLOTS - 1, int(SLOTS * (1 - part[edge] / DAY))) for edge in ("from", "to"))
+        for at in range(max(0, first), last + 1):
+            slots[at] = max(slots[at], mark)
+    drawn, at = [], 0
+    for mark, same in itertools.groupby(slots):
+        count = len(list(same))
+        if mark:
+            drawn.append((mark, 100 * at / SLOTS, 100 * count / SLOTS))
+        at += count
+    return bar(drawn, 8)
 
 
 FILTERS: Mapping[str, Callable[..., Any]] = {

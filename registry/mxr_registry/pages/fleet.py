@@ -18,7 +18,7 @@ from .site import as_json, page_router, plain, render
 
 router = page_router()
 
-AT_ONCE = 50
+AT_ONCE = 25
 """Workers on one page."""
 
 

@@ -9,13 +9,14 @@ from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from markupsafe import escape
 from pydantic import Field
 
 from mxr.display.text import shell_quoted
 from mxr.errors import TooLargeError
 from mxr.protocol.access import ADMIN, ASK, METRICS
 from mxr.protocol.surveys import RequestStatus, Survey
-from mxr.util.codec import time_text
+from mxr.util.codec import canonical, time_text
 from mxr_registry.access.scopes import OPERATIONS, Caller
 from mxr_registry.artifacts import catalog, misses
 from mxr_registry.config.retention import DAY
@@ -34,6 +35,9 @@ router = page_router()
 HOURS = 24
 AT_ONCE = 20
 """Misses on one page."""
+
+LARGE = 2_500
+"""Letters of a miss in HTML beyond which the page shows less of it: the link to all fields has the rest."""
 
 MOST = 10_000
 """Beyond it, nothing is counted."""
@@ -110,6 +114,8 @@ def _read(session: Session, services: Services, caller: Caller, filters: HomeFil
             with suppress(TooLargeError):
                 status = RequestStatus(able=bool(live.toolchains_for(request)))
         miss["now"] = standing(miss, request, status)
+        differences = miss["nearest"][0]["differences"][:8] if miss["nearest"] else []
+        miss["large"] = len(escape(canonical([differences, miss["words"]]))) > LARGE
     some = catalog.list_artifacts(session, namespace, catalog.ArtifactFilters(limit=1))["items"]
     may = {name: caller.may((*OPERATIONS[name], ADMIN)) for name in ("get_queue", "list_jobs", "list_workers")}
     return {

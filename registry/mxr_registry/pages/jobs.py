@@ -24,7 +24,7 @@ from mxr_registry.routes.jobs import show
 
 from .filters import moment
 from .site import PRIVATE, as_json, page_router, plain, render
-from .wording import fetch_command, host_words, request_words
+from .wording import fetch_command, host_words, request_of, request_words
 
 router = page_router()
 
@@ -34,7 +34,7 @@ AT_ONCE = 25
 LANES = 20
 """Lanes on one page."""
 
-LOG = 16 << 10
+LOG = 12 << 10
 """Bytes at the end of a log that a page shows."""
 
 
@@ -93,7 +93,8 @@ def view(services: Services, caller: Caller, filters: JobsFilters) -> dict[str, 
     with services.db.reading() as session:
         found = plain(tracking.list_jobs(session, caller.namespace, filters, caller.owner))
         for job in found["items"]:
-            job["words"] = request_words(PartialRequest.read(job["request"]))
+            asked = request_of(job)
+            job["words"] = request_words(asked) if asked else ["a request of a newer mxr"]
         sees_queue = caller.may((*OPERATIONS["get_queue"], ADMIN))
         return {
             "jobs": found["items"],

@@ -32,6 +32,9 @@ COLUMNS = 8
 IN_CELL = 24
 """Shapes in one cell."""
 
+MOST_BYTES = 70_000
+"""Bytes of a page, about, that the rows may take."""
+
 AVAILABLE, LOST, RUNNING, QUEUED, FAILED, MISSING = STATES = (
     *("available", "lost", "running", "queued", "failed", "missing"),
 )
@@ -59,13 +62,26 @@ def show_matrix(request: Request, services: ServicesDep, caller: CallerDep, filt
     words = ["mxr", "ls", *([filters.name] if filters.name else [])]
     words += [word for name, value in options.items() if value for word in (name, value)]
     shown = {"filters": filters.model_dump(), "command": " ".join(map(shell_quoted, words)), "states": STATES}
-    return render(request, "matrix.html", {**shown, **view(services, caller, filters)})
+    data = view(services, caller, filters)
+    return render(request, "matrix.html", {**shown, **data, "shown": fitting(data["rows"])})
 
 
 @router.get("/matrix.json")
 def show_matrix_json(services: ServicesDep, caller: CallerDep, filters: Filters) -> Response:
     """What the page shows."""
     return as_json(view(services, caller, filters))
+
+
+def fitting(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the first rows that a page has room for, each with at most `IN_CELL` shapes for a target."""
+    found, left = list[dict[str, Any]](), MOST_BYTES
+    for row in rows:
+        cells = [cell[:IN_CELL] for cell in row["cells"]]
+        left -= 500 + sum(100 + 220 * len(cell) for cell in cells)
+        if left < 0 and found:
+            break
+        found.append({**row, "cells": cells, "more": [len(cell) - IN_CELL for cell in row["cells"]]})
+    return found
 
 
 def view(services: Services, caller: Caller, filters: MatrixFilters) -> dict[str, Any]:

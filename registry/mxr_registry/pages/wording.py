@@ -29,6 +29,9 @@ SHORT = 12
 MOST_NAMED = 3
 """Differences in one sentence."""
 
+MOST_WORDS = 12
+"""Words of a request in short, before its precision: a model can have a thousand inputs."""
+
 LABELS = {"rocm": "ROCm ", "migraphx": "MIGraphX ", "rocm_patch": "ROCm ", "migraphx_patch": "MIGraphX "}
 UNITS = {"num_cu": " CUs", "chiplets": " chiplets"}
 
@@ -51,7 +54,7 @@ REASONS = {
 def field_text(field: str, value: Any) -> str:
     """Return the value of a field as it stands in a sentence: `ROCm 7.2`, `304 CUs`, `xnack-`, `x 1×3×224×224`."""
     group, _, name = field.partition(".")
-    text = value_text(value)
+    name, text = name[:60], value_text(value)
     if group == "inputs":
         return f"{name} {text}"
     if group in ("env", "options"):
@@ -138,7 +141,9 @@ def request_words(request: PartialRequest) -> list[str]:
     for name, shape in request.inputs:
         dims = "open" if shape is None else "×".join("?" if dim is None else show_dims((dim,)) for dim in shape)
         words.append(dims if len(request.inputs) == 1 else f"{name} {dims}")
-    return [*words, "+".join(request.precision) or "fp32"]
+    if len(words) > MOST_WORDS:
+        words = [*words[:MOST_WORDS], f"{len(words) - MOST_WORDS} more"]
+    return [*(word[:60] for word in words), "+".join(request.precision) or "fp32"]
 
 
 def arch_of(request: PartialRequest) -> GfxArch | None:

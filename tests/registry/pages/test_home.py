@@ -214,3 +214,19 @@ def test_the_same_at_the_same_address_with_a_token_of_a_program(
     header = {"authorization": f"Bearer {token('vision', 'fetch')}"}
     assert registry.call("GET", "/misses.json?arch=gfx1201", None, header)[1]["counts"]["requests"] == 1
     assert registry.call("GET", "/misses.json", None, {"authorization": "Bearer x"})[0] == 401
+
+
+def test_large_requests_make_no_large_page(
+    registry: RegistryUnderTest, signed_in: Callable[..., Visitor], parts: Parts
+) -> None:
+    """Two hundred inputs with long names, in each of twenty requests, and as many archs as clients can think of."""
+    registry.publish(GFX908, parts.gpu_key(), **parts.explicit)
+    for number in range(20):
+        inputs = {f"{'<' * 40}{at:03d}": [number + 1, 3, 224, 224] for at in range(200)}
+        miss(registry, parts.gpu_key(inputs=inputs))
+    visitor = signed_in()
+    for path in ("/", "/matrix", f"/explain?miss={first(visitor)['id']}"):
+        page = visitor.page(path)
+        assert len(page) < 100_000 and "<<<" not in page, path
+    registry.rows.execute("UPDATE misses SET arch = request || '<' || request")
+    assert len(visitor.page()) < 100_000

@@ -139,7 +139,7 @@ def test_the_service_tells_of_itself(registry: Registry, mxr: Host, model: Path)
         assert registry.ask("GET", path).status == 200
     paths = registry.ask("GET", "/openapi.json").json()["paths"]
     assert {"/v1/resolve", "/v1/artifacts", "/v1/blobs/missing", "/v1/models"} <= set(paths)
-    for method, path in (("GET", "/"), ("GET", "/v2/resolve"), ("POST", "/healthz")):
+    for method, path in (("GET", "/v2"), ("GET", "/v2/resolve"), ("POST", "/healthz")):
         reply = registry.ask(method, path)
         assert reply.status in (404, 405)
         assert reply.json()["hint"]

@@ -17,6 +17,11 @@ from .conftest import REF, Worker
 ON = ("embedded",)
 
 
+def of_clients(registry: Registry) -> int:
+    """How many requests came from hosts: a worker claims all the time."""
+    return registry.requests("") - registry.requests("POST /v1/jobs/")
+
+
 @pytest.mark.parametrize("clock", ["+1h", "-1h"])
 def test_a_program_is_compiled_and_cached_across_wrong_clocks(
     own_registry: Callable[..., Registry],
@@ -40,13 +45,13 @@ def test_a_program_is_compiled_and_cached_across_wrong_clocks(
     short.environ["MXR_TOKEN"] = made["secret"]
     assert short("fetch", convnet, *REF, "--json").json["source"] == "registry"
     # The cache goes by its own clock: it asks nobody for an hour, and confirms after a change of its clock.
-    asked = registry.requests("")
+    asked = of_clients(registry)
     assert mxr("fetch", convnet, *REF, "--json").json["source"] == "cache"
-    assert registry.requests("") == asked
+    assert of_clients(registry) == asked
     for own in ("+2h", "-2h"):
-        asked = registry.requests("")
+        asked = of_clients(registry)
         assert mxr("fetch", convnet, *REF, "--json", env=wrong_by(own)).json["source"] == "cache"
-        assert registry.requests("") > asked, own
+        assert of_clients(registry) > asked, own
     # Times are shown, whatever they are.
     for words in (("jobs",), ("workers",), ("ls",), ("history",), ("cache", "ls")):
         shown = mxr(*words)

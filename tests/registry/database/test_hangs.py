@@ -122,4 +122,6 @@ def test_a_burst_beyond_the_connections_waits_its_turn(start: Start, server_of_o
     with ThreadPoolExecutor(64) as pool:
         statuses = [each.result()[0] for each in [pool.submit(server.call, *each) for each in asks * 60]]
     assert set(statuses) == {200, 404}, statuses
-    assert "too many" not in server.log.read_text()
+    # What is written in the background may find none left, and says so.
+    log = server.log.read_text()
+    assert not [each for each in asks if f"{each[0]} {each[1]}: " in log]

@@ -23,7 +23,7 @@ PAGE = '<!DOCTYPE html><meta charset="utf-8"><meta http-equiv="refresh" content=
 @click.option("--print", "only_print", is_flag=True, help="Print the link, and open no browser.")
 @common
 def open_(session: Session, *, only_print: bool) -> None:
-    """Open the pages of the registry in a browser, signed in as whoever runs this command.
+    """Open the pages of the registry in a browser, signed in as the user of this command.
 
     The link works once and within a minute. It is printed with --print, and where there is no browser: who has it first
     is signed in.

@@ -233,8 +233,9 @@ def _asked_by(session: Session, namespace: str, requests: Sequence[str], viewer:
     """Return who asked last, as far as the viewer may know, by request."""
     row, found = MissAskerRow, dict[str, list[Json]]()
     place = func.row_number().over(partition_by=row.request, order_by=row.last_at.desc()).label("place")
-    own = [] if viewer is None else [row.principal == viewer]
-    ranked = select(*row.__table__.c, place).where(row.namespace == namespace, row.request.in_(requests), *own)
+    ranked = select(*row.__table__.c, place).where(
+        row.namespace == namespace, row.request.in_(requests), *_seen_by(viewer)
+    )
     latest = ranked.subquery()
     query = select(latest).where(latest.c.place <= MAX_ASKED_BY).order_by(latest.c.request, latest.c.place)
     for each in session.execute(query) if requests else ():

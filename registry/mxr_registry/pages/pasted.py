@@ -34,13 +34,13 @@ def is_command(text: str) -> bool:
 
 
 def read_json(text: str) -> PartialRequest:
-    """Return the request in a JSON document, also in a reply or an error that has one. Raises `UsageError`."""
+    """Return the request in a JSON document: itself, or what has one, such as a miss. Raises `UsageError`."""
     found = codec.parse(text, "The request")
     if isinstance(found, dict) and isinstance(found.get("request"), dict):
         found = found["request"]
     if not isinstance(found, dict):
-        raise UsageError("This JSON is no request.", hint="Paste what `mxr fetch ... --json` or `mxr key` prints.")
-    if "constraints" not in found and "key" not in found and "digest" not in found and "model" not in found:
+        raise UsageError("This JSON is no request.", hint="Paste what `mxr key ... --json` prints.")
+    if "key" not in found and "model" not in found:
         raise UsageError("This JSON is no request.", hint="It needs a `key`, or the fields of a partial request.")
     return PartialRequest.read(found)
 

@@ -158,7 +158,8 @@ def fetch_command(request: PartialRequest, *more: str) -> str:
     known = request.to_json()
     constraints = known.pop("constraints")
     stated = {**constraints, **known, "arch": str(arch_of(request)) if request.arch else None}
-    stated["rocm"] = constraints["rocm_patch"] or known["rocm"] if "rocm_patch" in constraints else known["rocm"]
+    for version in ("rocm", "migraphx"):
+        stated[version] = constraints.get(f"{version}_patch") or known[version]
     stated["kind"] = known["kind"] if known["kind"] != "gpu" else None
     stated["vendor"] = known["vendor"] if known["vendor"] != "amd" else None
     stated["precision"] = known["precision"] if known["precision"] != "fp32" else None

@@ -94,11 +94,11 @@ def test_the_command_asks_for_what_was_missed(
     registry.publish(GFX908, parts.gpu_key(), **parts.explicit)
     env = marked("command")
     key = parts.gpu_key(precision="fp16", offload_copy=False, env=env, rocm="10.2")
-    miss(registry, key, num_cu=120, sramecc="+", xnack="-")
+    miss(registry, key, num_cu=120, sramecc="+", xnack="-", migraphx_patch="2.15.0")
     (command, *_) = [each for each in first(signed_in())["now"]["commands"] if each.startswith("mxr fetch")]
     ((name, value),) = env.items()
     assert command == (
-        f"mxr fetch {key['model'][:19]} --arch gfx908:sramecc+:xnack- --num-cu 120 --rocm 10.2 --migraphx 2.15 "
+        f"mxr fetch {key['model'][:19]} --arch gfx908:sramecc+:xnack- --num-cu 120 --rocm 10.2 --migraphx 2.15.0 "
         f"--input x=4,3,32,32 --precision fp16 --no-offload-copy --fast-math --env {name}={value} --on-miss ask"
     )
 

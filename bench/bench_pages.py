@@ -29,7 +29,7 @@ from mxr.util.codec import canonical
 
 LIMIT = 3.0
 MISSES = 40
-VIEWS = ("/", "/matrix", "/matrix?name=m", "/jobs", "/fleet", "/artifacts/ID", "/explain?miss=ID")
+VIEWS = ("/", "/?name=m", "/matrix", "/matrix?name=m", "/jobs", "/fleet", "/artifacts/ID", "/explain?miss=ID")
 
 
 def prepared(url: str) -> dict[str, str]:

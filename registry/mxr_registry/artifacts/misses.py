@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import Field
 from sqlalchemy import delete, exists, func, insert, or_, select, update
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import aliased
 
 from mxr.artifact.attributes import HARDWARE, PATCHES, Request
 from mxr.artifact.limits import MAX_MISS_ASKERS, MAX_MISS_BYTES, MAX_MISS_HOSTS, MAX_MISSES
@@ -153,12 +154,7 @@ def _matching(session: Session, namespace: str, filters: MissFilters, viewer: st
     if filters.model is not None:
         found.append(begins_with(row.model, filters.model))
     if filters.name is not None:
-        tables = ((ModelRow, ModelRow.name), (ArtifactRow, ArtifactRow.model_name))
-        named = (
-            select(table.model).where(table.namespace == namespace, begins_with(name, filters.name))
-            for table, name in tables
-        )
-        found.append(or_(*(row.model.in_(each) for each in named)))
+        found.append(begins_with(NAME.element, filters.name))
     if filters.hours is not None:
         found.append(row.last_at > now(session) - filters.hours * tallies.HOUR)
     if filters.by is not None:
@@ -223,9 +219,11 @@ def count_misses(session: Session, namespace: str, filters: MissFilters, viewer:
         }
         for column in (MissRow.reason, MissRow.arch)
     )
-    asker, since = MissAskerRow, 0.0 if filters.hours is None else now(session) - filters.hours * tallies.HOUR
+    # Another name for the table: the conditions may ask it, too.
+    asker, since = aliased(MissAskerRow), 0.0 if filters.hours is None else now(session) - filters.hours * tallies.HOUR
     asked = (asker.namespace == namespace, asker.last_at > since, asker.host != "")
-    hosts = select(func.count(asker.host.distinct())).where(*asked)
+    matching = asker.request.in_(select(MissRow.request).where(*where))
+    hosts = select(func.count(asker.host.distinct())).where(*asked, matching)
     return {"reasons": reasons, "archs": archs, "hosts": int(session.execute(hosts).scalar_one())}
 
 

@@ -24,6 +24,9 @@ COMMAND = ("mxr", "fetch")
 BARE = ("--json", "-v", "--verbose", "--offline", "--refresh", "--locked", "--retry", "-q", "--quiet")
 """Options of the command that take no value and state no fact."""
 
+MAX_COMMAND = 32 << 10
+"""Letters of a command: to split one takes a microsecond for each."""
+
 MANY = (NAMES, SHAPES)
 """Kinds of facts whose option is repeated."""
 
@@ -47,6 +50,8 @@ def read_json(text: str) -> PartialRequest:
 
 def words_of(text: str) -> tuple[str, dict[str, Any]]:
     """Return the model of a command, and the words that state each fact. Raises `UsageError`."""
+    if len(text) > MAX_COMMAND:
+        raise UsageError(f"This command has more than {MAX_COMMAND} letters.", hint="Paste the request as JSON.")
     try:
         words = shlex.split(text.strip().removeprefix("$").replace("\\\n", " "))[2:]
     except ValueError:

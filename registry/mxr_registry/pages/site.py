@@ -114,7 +114,7 @@ class PageRoute(APIRoute):
             services: Services = request.app.state.services
             wait_budget.begin(min(services.settings.connections.answer, PATIENCE))
             # A form sends what is not filled in, too.
-            filled = parse_qsl(request.scope["query_string"].decode("latin-1"), max_num_fields=100)
+            filled = parse_qsl(request.scope["query_string"].decode("latin-1"))
             request.scope["query_string"] = urlencode(filled).encode()
             try:
                 if self.scopes:

@@ -110,13 +110,20 @@ def test_counts_of_misses_by_reason_arch_and_hosts(registry: RegistryUnderTest, 
     for arch, host in (("gfx1201", "node-1"), ("gfx1100", "node-1"), ("gfx1100", "node-2")):
         ask(registry, parts.gpu_key(arch), host)
     db = Database(registry.rows.url)
+
+    def counts(**filters: Any) -> dict[str, Any]:
+        with db.reading() as session:
+            return misses.count_misses(session, "default", misses.MissFilters(**filters), None)
+
+    found = counts(hours=24)
+    assert found["archs"] == {"gfx1201": 1, "gfx1100": 1} and found["hosts"] == 2
+    assert sum(found["reasons"].values()) == 2
+    assert [counts(arch=arch)["hosts"] for arch in ("gfx1201", "gfx1100", "gfx908")] == [1, 2, 0]
+    assert counts(by="node-2")["archs"] == {"gfx1100": 1} and counts(by="nobody")["hosts"] == 0
     with db.reading() as session:
-        found = misses.count_misses(session, "default", misses.MissFilters(hours=24), None)
         missed = misses.list_misses(session, "default", misses.MissFilters(), None)["items"][0]
         assert misses.show_miss(session, "default", missed["id"], None)["id"] == missed["id"]
     db.close()
-    assert found["archs"] == {"gfx1201": 1, "gfx1100": 1} and found["hosts"] == 2
-    assert sum(found["reasons"].values()) == 2
 
 
 @pytest.mark.parametrize("query", ["?hours=0", "?hours=-1", "?limit=0", "?name=" + "x" * 400, "?who=me", "?after=x"])

@@ -112,6 +112,7 @@ def test_a_log(signed_in: Callable[..., Visitor]) -> None:
         ("", "Nothing was pasted"),
         ("hello", "has no failure that mxr knows"),
         ("mxr fetch", "names no model"),
+        ("mxr fetch " + "a " * 100_000, "more than 32768 letters"),
         ("mxr fetch --arch gfx908", "names no model"),
         ("mxr fetch 'night.onnx", "quote of this command does not end"),
         ("mxr fetch never.onnx --arch gfx908", "knows no model"),

@@ -19,11 +19,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from sqlalchemy import case, func, select
 
-from mxr.artifact.attributes import HARDWARE, PATCHES
 from mxr.artifact.key import TARGET
 from mxr.artifact.records import INTACT, LOST
-from mxr.errors import NoSuchArtifactError
-from mxr.facts import CONSTRAINT, FACTS, KEY
 from mxr.protocol import jobs as job_protocol
 from mxr.version import __version__
 from mxr_registry import counters
@@ -37,23 +34,11 @@ from mxr_registry.database.tables import ArtifactRow, BlobRow, ModelRow, TokenRo
 from mxr_registry.jobs.live_capabilities import LiveCapabilities
 from mxr_registry.storage.store import Store
 
-REASONS = frozenset(fact.name for fact in FACTS if fact.place in (KEY, CONSTRAINT)) | {*("form", *HARDWARE, *PATCHES)}
-"""Fields that can be the reason of a miss; all others count as `other`."""
-
 DAY = 86_400.0
 EXPIRING = {"1d": DAY, "7d": 7 * DAY, "30d": 30 * DAY}
 """Periods within which tokens expire, in seconds."""
 
 _Line = tuple[Mapping[str, str], float]
-
-
-def reason_of(miss: NoSuchArtifactError) -> str:
-    """Return the field in which the nearest artifact differs first; `nothing` if the model has no artifact."""
-    nearest = miss.context.get("nearest") or []
-    if not nearest:
-        return "nothing"
-    name = str(nearest[0]["differences"][0]["field"]).partition(".")[0]
-    return name if name in (*REASONS, "state") else "other"
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,23 +142,25 @@ class Client:
 
         return self.exchange(access.SignInLink, "POST", "/sign-in-links")
 
-    def resolve(self, request: Request, *, hurry: bool = False) -> artifact_protocol.ResolveReply:
+    def resolve(self, request: Request, *, name: str = "", hurry: bool = False) -> artifact_protocol.ResolveReply:
         """Return the artifact for a request. `hurry`: where the registry is away, the caller has another answer.
+
+        `name`: what this host calls the model, for those who look why there was no artifact.
 
         Raises `NoSuchArtifactError`; its `context.nearest` lists the closest ones.
         """
         return self.exchange(
-            artifact_protocol.ResolveReply, "POST", "/resolve", request.to_json(), headers=own_name(), hurry=hurry
+            artifact_protocol.ResolveReply, "POST", "/resolve", request.to_json(), headers=names(name), hurry=hurry
         )
 
-    def candidates(self, partial: PartialRequest, *, hurry: bool = False) -> Candidates:
-        """Return the ways to complete a partial request; `hurry` as for `resolve`.
+    def candidates(self, partial: PartialRequest, *, name: str = "", hurry: bool = False) -> Candidates:
+        """Return the ways to complete a partial request; `name` and `hurry` as for `resolve`.
 
         Raises `NoSuchArtifactError` if there is none.
         """
         from mxr.artifact.candidates import Candidates
 
-        return self.exchange(Candidates, "POST", "/candidates", partial.to_json(), headers=own_name(), hurry=hurry)
+        return self.exchange(Candidates, "POST", "/candidates", partial.to_json(), headers=names(name), hurry=hurry)
 
     def defaults(self) -> artifact_protocol.NamespaceDefaults:
         """Return the request defaults of the namespace. Sent once: where the registry is away, the cache has them."""
@@ -577,10 +579,11 @@ class Client:
         )
 
 
-def own_name() -> dict[str, str]:
-    """Return the header with the name of this host, by which operators see who found no program."""
-    name = os.uname().nodename
-    return {artifact_protocol.HOST_HEADER: name} if name.isascii() and name.isprintable() else {}
+def names(model: str) -> dict[str, str]:
+    """Return the headers by which operators see who found no program, and of what: names of this host and a model."""
+    host = os.uname().nodename
+    found = {artifact_protocol.HOST_HEADER: host} if host.isascii() and host.isprintable() else {}
+    return {**found, artifact_protocol.MODEL_NAME_HEADER: quote(model, errors="replace")} if model else found
 
 
 def _skip(chunks: Iterator[bytes], size: int) -> Iterator[bytes]:

@@ -45,6 +45,9 @@ VERSION_HEADER = "MXR-Version"
 HOST_HEADER = "MXR-Host"
 """The header of a resolve: what the host of the client calls itself, for those who look why it got no program."""
 
+MODEL_NAME_HEADER = "MXR-Model-Name"
+"""The header of a resolve: what the host calls the model, as UTF-8 in percent encoding. The key has no name."""
+
 __all__ = [
     "Artifact",
     "ArtifactUsage",
@@ -252,9 +255,10 @@ class Locks:
     next: Annotated[str | None, field_docs.NEXT] = None
 
 
+UNKNOWN_MODEL = "unknown_model"
 REASONS = (
     *("toolchain", "shapes", "arch", "hardware", "precision", "options", "promotion"),
-    *("lost", "no_program", "unknown_model", "other"),
+    *("lost", "no_program", UNKNOWN_MODEL, "other"),
 )
 """Why a request found no artifact: what differs first in the nearest one, or why there is none."""
 

@@ -41,6 +41,11 @@ class ModelReference:
         return cls(model, OnnxModel(Path(model), 0, tuple(inputs), (), (), None, 0, ""))
 
     @property
+    def name(self) -> str:
+        """What this host calls the model: the name of its file; empty where it is known by its identity only."""
+        return self.path.name if self.path else ""
+
+    @property
     def stem(self) -> str:
         """The base name for programs of this model: the stem of the ONNX file, or the first digits of the hash."""
         return self.path.stem if self.path else self.identity.removeprefix(MODEL_PREFIX)[:16]

@@ -86,7 +86,7 @@ def _list_candidates(
     try:
         client = connect()
         try:
-            found = client.candidates(partial, hurry=cache.completion(partial) is not None)
+            found = client.candidates(partial, name=built.model.name, hurry=cache.completion(partial) is not None)
         except NoSuchArtifactError as miss:
             if client.identity:
                 cache.note_registry(client.identity)

@@ -133,7 +133,7 @@ def lookup_prepared(
     if prepared.found is not None:
         return FoundProgram(request, prepared.found)
     try:
-        return FoundProgram(request, lookup(request, cache, connect, refresh=refresh))
+        return FoundProgram(request, lookup(request, cache, connect, name=prepared.model.name, refresh=refresh))
     except NoSuchArtifactError:
         if connect is None or request.key.vendor != "hygon":
             raise
@@ -162,8 +162,13 @@ def fetch_prepared(
     return download_prepared(prepared, lookup_prepared(prepared, cache, connect, refresh=refresh), cache)
 
 
-def lookup(request: Request, cache: Cache, connect: Connect | None, *, refresh: bool = False) -> LookupResult:
-    """Find the program for a request without downloading it. Arguments and errors are those of `fetch`."""
+def lookup(
+    request: Request, cache: Cache, connect: Connect | None, *, name: str = "", refresh: bool = False
+) -> LookupResult:
+    """Find the program for a request without downloading it. Arguments and errors are those of `fetch`.
+
+    `name`: what this host calls the model.
+    """
     cached = None if refresh else cache.lookup(request)
     state = CacheState.ABSENT if cached is None else cached.state
     if cached is not None and state is CacheState.FRESH:
@@ -175,7 +180,7 @@ def lookup(request: Request, cache: Cache, connect: Connect | None, *, refresh: 
         if cached is not None and state in CONFIRMABLE and confirm_record(cached.record, cache, client):
             return LookupResult(cached.answer)
         spare = not refresh and (cached is not None or cache.best_match(request) is not None)
-        found, etag = _resolve_noted(request, cache, client, hurry=spare)
+        found, etag = _resolve_noted(request, cache, client, name=name, hurry=spare)
         return LookupResult(found, client, etag)
     except (UnreachableError, TemporaryError) as problem:
         known = None if refresh else _servable_away(request, cached, cache)
@@ -184,10 +189,10 @@ def lookup(request: Request, cache: Cache, connect: Connect | None, *, refresh: 
         raise _unreachable_error(request, cached, cache, problem) from problem
 
 
-def _resolve_noted(request: Request, cache: Cache, client: Client, *, hurry: bool) -> tuple[Answer, str]:
+def _resolve_noted(request: Request, cache: Cache, client: Client, *, name: str, hurry: bool) -> tuple[Answer, str]:
     """Return what the registry answers, as `resolve_with_etag`, and note who answered and what it does not have."""
     try:
-        found = resolve_with_etag(request, client, hurry=hurry)
+        found = resolve_with_etag(request, client, name=name, hurry=hurry)
     except NoSuchArtifactError as miss:
         if client.identity:
             cache.note_registry(client.identity)
@@ -243,9 +248,9 @@ def resolve(request: Request, client: Client) -> Answer:
     return resolve_with_etag(request, client)[0]
 
 
-def resolve_with_etag(request: Request, client: Client, *, hurry: bool = False) -> tuple[Answer, str]:
+def resolve_with_etag(request: Request, client: Client, *, name: str = "", hurry: bool = False) -> tuple[Answer, str]:
     """Return the verified answer of the registry and the entity tag of the artifact. Raises as `resolve` does."""
-    hit = client.resolve(request, hurry=hurry)
+    hit = client.resolve(request, name=name, hurry=hurry)
     if not hit.artifact.answers_requests:
         raise DamagedError(
             f"The registry answered with artifact {hit.artifact.id[:12]}, which its own rule excludes: it is "

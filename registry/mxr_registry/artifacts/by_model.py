@@ -19,8 +19,6 @@ from mxr_registry.database.session import Session
 from mxr_registry.database.tables import ArtifactRow, MissRow, ModelRow
 from mxr_registry.json_text import stored
 
-from . import models
-
 MOST_MEANT = 10
 """Models that an error names."""
 
@@ -91,13 +89,6 @@ def identify(session: Session, namespace: str, text: str) -> str:
         f"{len(found)} models are called {text[:200]!r}: {', '.join(each[:19] for each in sorted(found))}.",
         hint="Give the identity of the one that is meant, sha256:...",
     )
-
-
-def name_of(session: Session, namespace: str, model: str) -> str | None:
-    """Return what a model is called: with which name it was registered, or what its latest publisher says."""
-    row = ArtifactRow
-    claimed = select(row.model_name).where(row.namespace == namespace, row.model == model).order_by(row.seq.desc())
-    return models.name_of(session, namespace, model) or session.execute(claimed.limit(1)).scalar()
 
 
 def declared_inputs(session: Session, namespace: str, model: str) -> dict[str, list[Any] | None]:

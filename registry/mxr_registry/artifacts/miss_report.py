@@ -12,13 +12,15 @@ from typing import Any
 from sqlalchemy import select
 
 from mxr.artifact import matching, target
-from mxr.artifact.attributes import ALLOWANCES, Constraints, RelatedKey, Request
+from mxr.artifact.attributes import ALLOWANCES, HARDWARE, PATCHES, Constraints, RelatedKey, Request
 from mxr.artifact.key import Difference, Key, other_releases, value_text
 from mxr.artifact.matching import BUILT_ONLY, PROMOTED_ONLY, Candidate, allows, describe_rule
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.records import INTACT, LOST
 from mxr.display.text import counted
 from mxr.errors import NoSuchArtifactError
+from mxr.facts import BY_NAME
+from mxr.protocol.artifacts import UNKNOWN_MODEL
 from mxr.util import codec
 from mxr_registry.database.session import Row, Session
 from mxr_registry.database.tables import ArtifactRow
@@ -33,6 +35,16 @@ MAX_KEY_BYTES = 4 << 20
 
 MAX_REPORTED = 5
 """Maximum number of nearest artifacts in a report."""
+
+OF_FIELD = {
+    **dict.fromkeys(("rocm", "migraphx", *PATCHES), "toolchain"),
+    **dict.fromkeys(("arch", "vendor", "kind", "real_arch"), "arch"),
+    **dict.fromkeys(HARDWARE, "hardware"),
+    **dict.fromkeys(("precision", "calibration"), "precision"),
+    **dict.fromkeys(("form", "offload_copy", "fast_math", "env", "options", "tuning", "exact"), "options"),
+    **{"inputs": "shapes", "origin": "promotion", "state": "lost"},
+}
+"""The reason that a difference in a field is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +69,11 @@ def miss_error(session: Session, namespace: str, request: Request, rule: str) ->
     """
     key = request.key
     near = nearest(session, namespace, request, rule)[:MAX_REPORTED]
-    context: dict[str, Any] = {"digest": key.digest, "nearest": [each.to_json() for each in near]}
+    context = {"digest": key.digest, **_told(session, namespace, key.model, near)}
     message = f"No program of {key.model} for {target_text(key)}: "
     if near and near[0].excluded:
         return _excluded(namespace, rule, message, near, context)
-    message += _nearest_differences(session, namespace, key.model, near)
+    message += _nearest_differences(context["reason"], near)
     hint = "Request a compile (`POST /v1/jobs`), or publish the program (`POST /v1/artifacts`)."
     if accept := acceptance(request, near):
         context["accept"] = accept
@@ -80,18 +92,28 @@ def explain_partial(
         _compare_partial(partial, row, rule) for row in _rows(session, namespace, partial.model, partial.arch)
     )[:MAX_REPORTED]
     opened = list(partial.open_facts)
-    context = {"open": opened, "nearest": [each.to_json() for each in near], "toolchains": list(toolchains)}
+    context = {"open": opened, **_told(session, namespace, partial.model, near), "toolchains": list(toolchains)}
     target = "the ref target" if partial.kind == "ref" else partial.arch
     message = f"No program of {partial.model} for {target} (open: {', '.join(opened)}): "
     if near and near[0].excluded:
         return _excluded(namespace, rule, message, near, context)
-    message += _nearest_differences(session, namespace, partial.model, near)
+    message += _nearest_differences(context["reason"], near)
     return NoSuchArtifactError(
         message, hint="Request a compile (`POST /v1/jobs`), with all that is open.", context=context
     )
 
 
-def _nearest_differences(session: Session, namespace: str, model: str, near: Sequence[NearestArtifact]) -> str:
+def _told(session: Session, namespace: str, model: str, near: Sequence[NearestArtifact]) -> dict[str, Any]:
+    """The nearest artifacts, and why there is no program: a word of `protocol.artifacts.REASONS`."""
+    if near:
+        field = near[0].differences[0].field.partition(".")[0]
+        reason = OF_FIELD.get(field, "other" if field not in BY_NAME else "options")
+    else:
+        reason = "no_program" if models.is_known(session, namespace, model) else UNKNOWN_MODEL
+    return {"reason": reason, "nearest": [each.to_json() for each in near]}
+
+
+def _nearest_differences(reason: str, near: Sequence[NearestArtifact]) -> str:
     if near:
         first = near[0].differences[0]
         more = len(near[0].differences) - 1
@@ -100,9 +122,9 @@ def _nearest_differences(session: Session, namespace: str, model: str, near: Seq
             f"the nearest artifact, {near[0].candidate.id[:12]}, has {first.field} {value_text(first.found)}, "
             f"but the request asks for {value_text(first.asked)}{rest}."
         )
-    if models.is_known(session, namespace, model):
-        return "the registry knows this model but has no program of it."
-    return "the registry does not know this model."
+    if reason == UNKNOWN_MODEL:
+        return "the registry does not know this model."
+    return "the registry knows this model but has no program of it."
 
 
 def _excluded(

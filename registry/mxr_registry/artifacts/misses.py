@@ -14,17 +14,16 @@ from sqlalchemy import delete, exists, func, insert, or_, select, update
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import aliased
 
-from mxr.artifact.attributes import HARDWARE, PATCHES, Request
+from mxr.artifact.attributes import Request
 from mxr.artifact.limits import MAX_MISS_ASKERS, MAX_MISS_BYTES, MAX_MISS_HOSTS, MAX_MISSES
 from mxr.artifact.partial import PartialRequest
 from mxr.errors import Json, MxrError, NotFoundError
-from mxr.facts import BY_NAME
 from mxr.protocol.artifacts import MAX_ASKED_BY
 from mxr.util.codec import canonical, time_text
 from mxr_registry.database import tallies
 from mxr_registry.database.paging import ListFilters, begins_with, list_page, read_cursor
 from mxr_registry.database.session import Database, Row, Session, now, upsert
-from mxr_registry.database.tables import ArtifactRow, MissAskerRow, MissRow, ModelRow
+from mxr_registry.database.tables import MissAskerRow, MissRow
 from mxr_registry.database.trail import ACTOR
 from mxr_registry.json_text import stored
 
@@ -41,36 +40,8 @@ WRITTEN = itertools.count(1)
 TRIM_INTERVAL = 50
 """Number of recorded misses after which the oldest ones are removed, if there are too many."""
 
-OF_FIELD = {
-    **dict.fromkeys(("rocm", "migraphx", *PATCHES), "toolchain"),
-    **dict.fromkeys(("arch", "vendor", "kind", "real_arch"), "arch"),
-    **dict.fromkeys(HARDWARE, "hardware"),
-    **dict.fromkeys(("precision", "calibration"), "precision"),
-    **dict.fromkeys(("form", "offload_copy", "fast_math", "env", "options", "tuning", "exact"), "options"),
-    **{"inputs": "shapes", "origin": "promotion", "state": "lost"},
-}
-"""The reason that a difference in a field is."""
-
-
-NAME = func.coalesce(
-    select(ModelRow.name)
-    .where(ModelRow.namespace == MissRow.namespace, ModelRow.model == MissRow.model)
-    .scalar_subquery(),
-    select(ArtifactRow.model_name)
-    .where(ArtifactRow.namespace == MissRow.namespace, ArtifactRow.model == MissRow.model)
-    .order_by(ArtifactRow.seq.desc())
-    .limit(1)
-    .scalar_subquery(),
-).label("model_name")
-"""What the model is called: with which name it was registered, or what its latest publisher says."""
-
-
-def reason_of(session: Session, namespace: str, model: str, nearest: Sequence[Mapping[str, Any]]) -> str:
-    """Return why there is no artifact, a word of `protocol.artifacts.REASONS`: what differs first in the nearest."""
-    if not nearest:
-        return "no_program" if models.is_known(session, namespace, model) else "unknown_model"
-    field = str(nearest[0]["differences"][0]["field"]).partition(".")[0]
-    return OF_FIELD.get(field, "other" if field not in BY_NAME else "options")
+NAME = func.coalesce(models.label(MissRow.namespace, MissRow.model), MissRow.called).label("model_name")
+"""What the model is called, or else what the client calls it that asked last."""
 
 
 def record_miss(db: Database, namespace: str, request: Request | PartialRequest, context: Mapping[str, Any]) -> None:
@@ -94,7 +65,8 @@ def record_miss(db: Database, namespace: str, request: Request | PartialRequest,
                 "last_at": moment,
                 "model": facts.model,
                 "arch": facts.arch or facts.kind,
-                "reason": reason_of(session, namespace, facts.model, nearest),
+                "reason": context["reason"],
+                "called": ACTOR.get().model_name,
                 "accept_json": canonical(accept) if accept else None,
                 "open_json": canonical(opened) if (opened := context.get("open")) else None,
             }

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from mxr.artifact import limits
@@ -196,6 +196,20 @@ def name_of(session: Session, namespace: str, model: str) -> str | None:
     """Return the name with which a model was registered, or None if it was not."""
     query = select(ModelRow.name).where(ModelRow.namespace == namespace, ModelRow.model == model)
     return session.execute(query).scalar()
+
+
+def label(namespace: Any, model: Any) -> Any:
+    """An expression: what a model is called, with which name it was registered, or what its latest publisher says."""
+    row, claim = ModelRow, ArtifactRow
+    registered = select(row.name).where(row.namespace == namespace, row.model == model)
+    claimed = select(claim.model_name).where(claim.namespace == namespace, claim.model == model)
+    latest = claimed.order_by(claim.seq.desc()).limit(1)
+    return func.coalesce(registered.scalar_subquery(), latest.scalar_subquery())
+
+
+def called(session: Session, namespace: str, model: str) -> str | None:
+    """Return what a model is called, as `label` says."""
+    return session.execute(select(label(namespace, model))).scalar()
 
 
 def show_model(session: Session, namespace: str, model: str) -> Json:

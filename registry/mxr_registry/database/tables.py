@@ -320,9 +320,10 @@ class UseRow(Base):
 class MissRow(Base):
     """A request that found no artifact, complete or partial. `request` is the sha256 of its canonical JSON.
 
-    `reason`: a word of `misses.REASONS`. `accept_json`: the change of the request with which the nearest artifact
-    satisfies it; `open_json`: the facts that it leaves open. `hosts`: how many hosts asked, as far as they are kept
-    (`MissAskerRow`). The columns that can be null are null in rows of the release before revision 0003.
+    `reason`: a word of `protocol.artifacts.REASONS`. `called`: what the client that asked last calls the model.
+    `accept_json`: the change of the request with which the nearest artifact satisfies it; `open_json`: the facts that
+    it leaves open. `hosts`: how many hosts asked, as far as they are kept (`MissAskerRow`). The columns that can be
+    null are null in rows of the release before revision 0003, `called` in those before 0004.
     """
 
     __tablename__ = "misses"
@@ -338,6 +339,7 @@ class MissRow(Base):
     model: Mapped[str | None] = mapped_column(ModelIdentity)
     arch: Mapped[str | None] = mapped_column(Word)
     reason: Mapped[str | None] = mapped_column(String(20))
+    called: Mapped[str | None] = mapped_column(ModelName)
     accept_json: Mapped[str | None] = mapped_column(Text)
     open_json: Mapped[str | None] = mapped_column(Text)
     hosts: Mapped[int] = mapped_column(Integer, server_default="0")

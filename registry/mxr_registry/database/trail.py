@@ -10,14 +10,16 @@ import re
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from pydantic import Field
 from sqlalchemy import func, insert, or_, select
 from sqlalchemy.exc import SQLAlchemyError
 
+from mxr.artifact.limits import MAX_NAME_LENGTH
 from mxr.display.text import printable
 from mxr.errors import Json, MxrError, TooManyRequestsError
-from mxr.protocol.artifacts import HOST_HEADER
+from mxr.protocol.artifacts import HOST_HEADER, MODEL_NAME_HEADER
 from mxr.protocol.events import RUNS, SHOWN_TO_ALL
 from mxr.util.codec import canonical, time_text
 from mxr_registry.json_text import stored
@@ -42,11 +44,20 @@ class Actor(NamedTuple):
     @property
     def host(self) -> str:
         """What the host of the client calls itself; empty where it does not tell, or not a name."""
-        found = next((value for name, value in self.headers if name == HOST), b"").decode("latin-1")
+        found = self._header(HOST_HEADER)
         return found if HOST_NAME.fullmatch(found) else ""
 
+    @property
+    def model_name(self) -> str | None:
+        """What the client calls the model of its request; None where it does not tell, or no name of a file."""
+        found = unquote(self._header(MODEL_NAME_HEADER)).rpartition("/")[2]
+        return found if found and len(found) <= MAX_NAME_LENGTH and "\0" not in found else None
 
-HOST = HOST_HEADER.lower().encode()
+    def _header(self, wanted: str) -> str:
+        name = wanted.lower().encode()
+        return next((value for each, value in self.headers if each == name), b"").decode("latin-1")
+
+
 HOST_NAME = re.compile(r"[0-9A-Za-z._-]{1,253}")
 
 OPERATOR = Actor()

@@ -9,7 +9,7 @@ from fastapi import Request, Response
 
 from mxr.artifact.key import Key
 from mxr.artifact.partial import PartialRequest
-from mxr.consumers import CONSUMERS
+from mxr.consumers import CONSUMERS, Consumer
 from mxr.errors import UsageError
 from mxr.protocol.access import ADMIN
 from mxr.util import codec
@@ -18,8 +18,9 @@ from mxr_registry.artifacts import catalog, locks, usage
 from mxr_registry.database import trail
 from mxr_registry.routes.deps import CallerDep, Services, ServicesDep
 
+from .filters import value_text
 from .site import as_json, own_url, page_router, plain, render
-from .wording import SHORT, fetch_command, request_words
+from .wording import SHORT, fetch_command, field_text, request_words
 
 router = page_router()
 
@@ -101,18 +102,28 @@ def facts_of(artifact: Mapping[str, Any]) -> list[tuple[str, Any, tuple[str, str
     ]
 
 
-def fetches(artifact: Mapping[str, Any], request: PartialRequest, url: str) -> list[tuple[str, str]]:
-    """Return the command for each consumer that can load the program."""
+def fetches(artifact: Mapping[str, Any], request: PartialRequest, url: str) -> list[tuple[str, str, str]]:
+    """Return for each consumer its summary, and the command to fetch the program or why the consumer cannot use it."""
     key = codec.decode(Key, artifact["key"], "key", lenient=True)
     found = []
     for name, consumer in CONSUMERS.items():
-        same = (consumer.offload_copy, consumer.fast_math) == (key.offload_copy, key.fast_math)
-        if not same or consumer.records != (key.form != "whole"):
-            continue
-        try:
-            consumer.check("model", key)
-        except UsageError:
-            continue
-        found.append((consumer.summary, fetch_command(request, "--for", name)))
+        reason = _unusable(consumer, key)
+        found.append((consumer.summary, "" if reason else fetch_command(request, "--for", name), reason))
     by_id = f"curl -H @header -O {url}/v1/artifacts/{artifact['id'][:SHORT]}/files/model.mxr"
-    return [*found, ("This one by its id, whatever is promoted", by_id)]
+    usable = [*(each for each in found if each[1]), ("This one by its id, whatever is promoted", by_id, "")]
+    return usable + [each for each in found if not each[1]]
+
+
+def _unusable(consumer: Consumer, key: Key) -> str:
+    """Why a consumer asks for another program than one with this key; empty if it can use this one."""
+    if consumer.records != (key.form != "whole"):
+        what = ("whole programs", "programs that a session of ONNX Runtime recorded")
+        return f"It loads {what[consumer.records]}; this one is of the form {key.form}."
+    for flag in ("offload_copy", "fast_math"):
+        if (wanted := getattr(consumer, flag)) != getattr(key, flag):
+            return f"It asks for {field_text(flag, wanted)}; this one has {value_text(not wanted)}."
+    try:
+        consumer.check("model", key)
+    except UsageError as problem:
+        return problem.message
+    return ""

@@ -17,7 +17,7 @@ from mxr.protocol.access import ADMIN, ASK
 from mxr.protocol.surveys import RequestStatus, Survey
 from mxr.util.codec import canonical
 from mxr_registry.access.scopes import Caller
-from mxr_registry.artifacts import by_model, candidates, miss_report, misses, namespaces, resolution
+from mxr_registry.artifacts import candidates, miss_report, misses, models, namespaces, resolution
 from mxr_registry.database.session import Session
 from mxr_registry.jobs import survey
 from mxr_registry.jobs.live_capabilities import LiveCapabilities
@@ -114,14 +114,14 @@ def _of_request(services: Services, caller: Caller, request: PartialRequest) -> 
             return {"request": {**shown, "hits": hits[:20], "grid": None}}
         context = _miss_context(session, namespace, request)
         missed = {
-            **{"nearest": context["nearest"], "accept": context.get("accept"), "request": shown["document"]},
-            "reason": misses.reason_of(session, namespace, request.model, context["nearest"]),
-            "model_name": by_model.name_of(session, namespace, request.model),
+            **{name: context.get(name) for name in ("nearest", "accept", "reason")},
+            **{"request": shown["document"], "model_name": models.called(session, namespace, request.model)},
         }
         kept = None
         with suppress(NotFoundError):
             id = sha256(canonical(shown["document"]).encode()).hexdigest()
             kept = plain(misses.show_miss(session, namespace, id, caller.owner))
+            missed["model_name"] = kept["model_name"]
         status = _status(session, services, caller, request)
     sentence = why(missed)
     return {

@@ -129,7 +129,8 @@ def _entries(session: Session, caller: Caller, name: str, *, sees_jobs: bool) ->
 
 def _entry(name: str, key: Mapping[str, Any], state: str, id: str) -> dict[str, Any]:
     precision = str(key["precision"]) + (", calibrated" if key["calibration"] else "")
-    target = (key["arch"] or key["kind"], key["rocm"] or "", key["migraphx"])
+    # A key of the ref target has no arch and no rocm.
+    target = (key.get("arch") or key["kind"], key.get("rocm") or "", key["migraphx"])
     model = str(key["model"])
     return {
         **{"name": name, "model": model, "precision": precision, "target": target},

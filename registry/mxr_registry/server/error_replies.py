@@ -24,7 +24,6 @@ from mxr.errors import (
 from mxr.protocol.artifacts import REGISTRY_HEADER
 from mxr_registry import counters
 from mxr_registry.artifacts import blobs, lost
-from mxr_registry.metrics import reason_of
 
 from . import request_id
 from .request_id import error_body
@@ -57,7 +56,7 @@ def reply_to_mxr_error(request: Request, problem: Exception) -> Response:
     if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(problem, InterruptionError):
         repeated.warning(problem.message, f"{request.method} {request.url.path}: {problem.message}")
     if isinstance(problem, NoSuchArtifactError) and request.url.path in REQUESTED:
-        counters.MISSES.labels(reason_of(problem)).inc()
+        counters.MISSES.labels(problem.context["reason"]).inc()
     if isinstance(problem, NoSuchBlobError) and problem.context.get(blobs.LOST):
         repeated.warning(problem.message, problem.message)
         # Where this fails, the next reader of these bytes notes it.

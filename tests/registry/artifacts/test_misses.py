@@ -63,6 +63,31 @@ def test_what_is_no_name_of_a_host_is_not_kept(registry: RegistryUnderTest, part
     assert (seen["hosts"], seen["asked_by"][0]["host"]) == (0, "")
 
 
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        ("night%20vision.onnx", "night vision.onnx"),
+        ("caf%C3%A9%1B%3Cb%3E.onnx", "caf\xe9\x1b<b>.onnx"),
+        ("..%2F..%2Fsecret/m.onnx", "m.onnx"),
+        ("%FF.onnx", "\N{REPLACEMENT CHARACTER}.onnx"),
+        *(("a%00b", None), ("", None), ("x" * 1_001, None)),
+    ],
+)
+def test_a_model_that_is_unknown_is_called_as_its_host_calls_it(
+    registry: RegistryUnderTest, parts: Parts, sent: str, kept: str | None
+) -> None:
+    request = {"key": parts.gpu_key(model="sha256:" + "9" * 64)}
+    assert registry.call("POST", "/v1/resolve", request, {"mxr-model-name": sent})[0] == 404
+    assert [each["model_name"] for each in listed(registry)] == [kept]
+    assert len(listed(registry, "?name=night")) == (kept == "night vision.onnx")
+
+
+def test_the_name_of_a_known_model_is_not_what_a_host_calls_it(registry: RegistryUnderTest) -> None:
+    known = Parts(registry.register_model(name="night-shift.onnx"))
+    registry.call("POST", "/v1/resolve", {"key": known.gpu_key("gfx1201")}, {"mxr-model-name": "other.onnx"})
+    assert [each["model_name"] for each in listed(registry)] == ["night-shift.onnx"]
+
+
 def test_why_there_was_no_program(registry: RegistryUnderTest, parts: Parts) -> None:
     registry.publish(parts.gfx908, parts.gpu_key(), attributes={"sramecc": "+", "xnack": "-", "num_cu": 100})
     ask(registry, parts.gpu_key("gfx90a"))

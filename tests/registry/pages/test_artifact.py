@@ -61,6 +61,12 @@ def test_its_history_uses_locks_and_siblings(
     assert "held by 1 lock" in said and "Promoted" in said and "prod" in said
 
 
+def test_why_a_consumer_cannot_use_it_is_said(signed_in: Callable[..., Visitor], published: dict[str, Any]) -> None:
+    said = signed_in().text(f"/artifacts/{published['id']}")
+    assert "Not for: " in said
+    assert "It loads programs that a session of ONNX Runtime recorded; this one is of the form whole." in said
+
+
 def test_what_a_worker_built_leads_to_its_job(registry: RegistryUnderTest, signed_in: Callable[..., Visitor]) -> None:
     parts = Parts(registry.register_model())
     registry.submit(parts.ref_key())

@@ -162,6 +162,27 @@ def test_without_a_script_everything_works(browser: Browser, fleet: Any) -> None
         assert "/sign-in" in page.url
 
 
+def test_what_changes_is_renewed_while_somebody_looks(
+    browser: Browser, server: RegistryUnderTest, fleet: Any, jobs: dict[str, str]
+) -> None:
+    name = server.ok("GET", f"/v1/jobs/{jobs['running']}")["worker"]
+    with context(browser) as screen:
+        page = screen.new_page()
+        page.clock.install()
+        sign_in(page, fleet)
+        page.goto(f"{fleet.url}/fleet")
+        strip = page.locator("#workers tr", has_text=name)
+        before = strip.inner_text()
+        server.rows.execute(f"UPDATE workers SET name = 'renamed' WHERE name = '{name}'")
+        try:
+            page.clock.fast_forward(16_000)
+            page.wait_for_selector("#workers tr:has-text('renamed')")
+        finally:
+            server.rows.execute(f"UPDATE workers SET name = '{name}' WHERE name = 'renamed'")
+        assert strip.count() == 0 and before
+        assert page.locator("#workers time[title*='(20']").count() > 0, "times of the new part have the reader's zone"
+
+
 def test_a_log_goes_on_while_its_job_runs(
     browser: Browser, server: RegistryUnderTest, fleet: Any, jobs: dict[str, str]
 ) -> None:

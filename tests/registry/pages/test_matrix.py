@@ -51,6 +51,22 @@ def filled(registry: RegistryUnderTest) -> str:
     return model
 
 
+def test_programs_misses_and_jobs_of_the_ref_target_are_shown(
+    registry: RegistryUnderTest, signed_in: Callable[..., Visitor]
+) -> None:
+    parts = Parts(registry.register_model(name="reference.onnx"))
+    registry.submit(parts.ref_key())
+    registry.finish(registry.claim(registry.register_worker()))
+    registry.submit(parts.ref_key(precision="fp32"))
+    assert registry.call("POST", "/v1/resolve", {"key": parts.ref_key(migraphx="2.15")})[0] == 404
+    visitor = signed_in()
+    found = data(visitor, "?name=reference")
+    assert [each["arch"] for each in found["targets"]] == ["ref", "ref"]
+    states = {shape["state"] for row in found["rows"] for cell in row["cells"] for shape in cell}
+    assert states == {"available", "queued", "missing"}
+    assert "reference.onnx" in visitor.text("/matrix?arch=ref")
+
+
 def test_each_shape_has_its_state(filled: str, signed_in: Callable[..., Visitor]) -> None:
     visitor = signed_in()
     found = cells(data(visitor))

@@ -16,6 +16,7 @@ import itertools
 import json
 import os
 import re
+import secrets
 import socket
 import statistics
 import subprocess
@@ -165,7 +166,7 @@ def attack(server: RegistryProcess, ids: list[str], downloads: int, watches: int
     for number in range(120):
         targets = [{"arch": "gfx908", "num_cu": 1 + 64 * number + each} for each in range(64)]
         can = {"targets": targets, "toolchain": {"rocm": "7.2.1", "migraphx": "2.15.0"}}
-        server.call("POST", "/v1/workers", {"name": f"w{number}", "can": can})
+        server.call("POST", "/v1/workers", {"name": f"w{number}", "can": can, "credential": secrets.token_urlsafe(32)})
     gpu = {"model": UNKNOWN, "kind": "gpu", "arch": "gfx908", "migraphx": "2.15", "rocm": "7.2", "inputs": {}}
     survey = json.dumps(
         {"requests": [{"key": gpu, "constraints": {"num_cu": 20_000 + n}} for n in range(1_000)]}
@@ -232,10 +233,11 @@ def ids_model(server: RegistryProcess) -> str:
 def long_log(server: RegistryProcess) -> str:
     """The id of a running job with a log of 1.25 MiB, which JSON writes as 7.5 MiB."""
     can = {"targets": [{"arch": "ref", "kind": "ref"}], "toolchain": {"migraphx": "2.16.0"}}
-    worker = server.call("POST", "/v1/workers", {"name": "log", "can": can})[1]["id"]
-    lease = server.call("POST", "/v1/jobs/claim", {"worker": worker})[1]["lease"]
+    credential, secret = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+    server.call("POST", "/v1/workers", {"name": "log", "can": can, "credential": credential})
+    lease = server.call("POST", "/v1/jobs/claim", {"credential": credential, "lease": secret})[1]["lease"]
     for _ in range(5):
-        body = {"fence": lease["fence"], "log": "\x01" * (256 << 10)}
+        body = {"lease": secret, "log": "\x01" * (256 << 10)}
         server.call("POST", f"/v1/jobs/{lease['job']}/heartbeat", body)
     return str(lease["job"])
 

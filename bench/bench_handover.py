@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import secrets
 import statistics
 import subprocess
 import sys
@@ -38,7 +39,7 @@ MODEL = EXAMPLES / "models" / "convnet.onnx"
 PROGRAM = EXAMPLES / "ref" / "convnet-b4-fp32.mxr"
 
 
-def one(worker: WorkerClient, name: str, url: str, folder: Path, number: int) -> float:
+def one(worker: WorkerClient, credential: str, url: str, folder: Path, number: int) -> float:
     """The milliseconds of one round. A compile variable makes the key of each round unique."""
     home = folder / f"host{number}"
     output = home / "model.mxr"
@@ -52,7 +53,7 @@ def one(worker: WorkerClient, name: str, url: str, folder: Path, number: int) ->
     )
     lease = None
     while lease is None:
-        lease = worker.claim(name, wait=20)
+        lease = worker.claim(job_protocol.Claim(credential, secrets.token_urlsafe(32), wait=20))
     file = split_program(PROGRAM, "model.mxr")
     transfer.upload(worker.client, PROGRAM, file)
     time.sleep(0.5)  # a real compile takes long enough for the client to be waiting
@@ -60,7 +61,7 @@ def one(worker: WorkerClient, name: str, url: str, folder: Path, number: int) ->
     begun = time.perf_counter()
     worker.finish(
         lease.job,
-        job_protocol.FinishJob(lease.fence, artifact_protocol.Publish(lease.key, Manifest((file,)), made, {})),
+        job_protocol.FinishJob(lease.secret, artifact_protocol.Publish(lease.key, Manifest((file,)), made, {})),
     )
     while not output.exists():
         if client.poll():
@@ -80,8 +81,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, registry(Path(folder) / "data") as url:
         worker = WorkerClient(Client(Settings(registry=url, token=token_for(url))))
         can = job_protocol.WorkerCapabilities((HostTarget("ref", kind="ref"),), HostToolchain(None, "2.16.0"))
-        name = worker.register("bench", can).id
-        spent = [one(worker, name, url, Path(folder), number) for number in range(given.rounds)]
+        credential = secrets.token_urlsafe(32)
+        worker.register(job_protocol.RegisterWorker("bench", can, credential))
+        spent = [one(worker, credential, url, Path(folder), number) for number in range(given.rounds)]
     found = {"p50_ms": round(statistics.median(spent), 1), "most_ms": round(max(spent), 1)}
     print(f"finished compile to complete file: median {found['p50_ms']} ms, maximum {found['most_ms']} ms (limit 300)")
     print(json.dumps(found))

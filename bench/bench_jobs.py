@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import json
 import os
+import secrets
 import statistics
 import tempfile
 import threading
@@ -85,25 +86,29 @@ def claims(folder: Path, jobs: int, kinds: int, count: int) -> dict[str, float]:
     rules, ids = JobRules(), []
     with db.writing() as session:
         for kind in range(kinds):
-            said, _ = workers.register_worker(
-                session, rules, "default", "bench", job_protocol.RegisterWorker(f"w{kind}", can_of(kind))
-            )
-            ids.append(said["id"])
+            ids.append(new_secret())
+            registration = job_protocol.RegisterWorker(f"w{kind}", can_of(kind), ids[-1])
+            workers.register_worker(session, rules, "default", "bench", registration)
         can = can_of(0).__class__((HostTarget("gfx900"),), HostToolchain("7.2.1", "2.15.0"))
-        worker, _ = workers.register_worker(
-            session, rules, "default", "bench", job_protocol.RegisterWorker("idle", can)
-        )
+        idle = new_secret()
+        registration = job_protocol.RegisterWorker("idle", can, idle)
+        workers.register_worker(session, rules, "default", "bench", registration)
     found = timed(count, lambda n: take(db, rules, ids[n % kinds], True))
-    none = timed(count, lambda _: take(db, rules, worker["id"], False))
+    none = timed(count, lambda _: take(db, rules, idle, False))
     db.close()
     return {f"claim_{name}": value for name, value in found.items()} | {
         f"empty_claim_{name}": value for name, value in none.items()
     }
 
 
+def new_secret() -> str:
+    """A secret of a worker or a lease."""
+    return secrets.token_urlsafe(32)
+
+
 def take(db: Database, rules: JobRules, worker: str, wanted: bool) -> None:
     """Claim once, and check whether a job was found."""
-    begun = leases.claim_filter(db, "default", job_protocol.Claim(worker))
+    begun = leases.claim_filter(db, "default", job_protocol.Claim(worker, new_secret()))
     assert (leases.claim(db, rules, begun) is not None) is wanted
 
 
@@ -151,9 +156,9 @@ def crowd(folder: Path, seconds: float, waiting: int, rounds: int) -> dict[str, 
         db.close()
         ids = [job["id"] for job in call(registry, "GET", "/v1/jobs")["items"]]
         can = encode(job_protocol.WorkerCapabilities((HostTarget("gfx900"),), HostToolchain("7.2.1", "2.15.0")))
-        staff = [
-            call(registry, "POST", "/v1/workers", {"name": f"w{n}", "can": can})["id"] for n in range(waiting // 6)
-        ]
+        staff = [new_secret() for _ in range(waiting // 6)]
+        for n, credential in enumerate(staff):
+            call(registry, "POST", "/v1/workers", {"name": f"w{n}", "can": can, "credential": credential})
         rows, resting = [], []
         for _ in range(rounds):
             settle(registry)
@@ -220,7 +225,8 @@ def gather(url: str, ids: list[str], staff: list[str], clients: int) -> Callable
         return f"{head}content-length: {len(body)}\r\n\r\n{body}"
 
     texts = [asked("GET", f"/v1/jobs/{ids[n % len(ids)]}?wait=30") for n in range(clients)]
-    texts += [asked("POST", "/v1/jobs/claim", json.dumps({"worker": id, "wait": 30})) for id in staff]
+    bodies = [{"credential": each, "lease": new_secret(), "wait": 30} for each in staff]
+    texts += [asked("POST", "/v1/jobs/claim", json.dumps(body)) for body in bodies]
     tasks = [loop.create_task(one(text)) for text in texts]
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()

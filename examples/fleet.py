@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,6 +52,7 @@ class Fleet:
     token: str
     models: dict[str, str] = field(default_factory=dict)
     workers: dict[str, str] = field(default_factory=dict)
+    secrets: dict[str, str] = field(default_factory=dict)
     http: urllib3.PoolManager = field(default_factory=urllib3.PoolManager)
 
     def send(self, method: str, path: str, body: Any = None, host: str = "", expect: Iterable[int] = ()) -> Any:
@@ -98,20 +100,22 @@ class Fleet:
         target = {"arch": arch, **GPUS[arch]}
         toolchain = {"rocm": "7.2.1", "migraphx": "2.15.0", "migraphx_build": "2.15.0-1f9c0de"}
         can = {"targets": [target], "toolchain": toolchain}
-        self.workers[name] = self.send("POST", "/v1/workers", {"name": name, "can": can})["id"]
+        self.workers[name] = secrets.token_urlsafe(32)
+        self.send("POST", "/v1/workers", {"name": name, "can": can, "credential": self.workers[name]})
 
     def claim(self, model: str, arch: str, **changes: Any) -> dict[str, Any]:
         """Request a compile, and have a worker claim it; return the lease."""
         job = self.send("POST", "/v1/jobs", self.request(model, arch, **changes))
         worker = next(name for name, can in WORKERS if can == arch)
-        body = {"worker": self.workers[worker], "job": job["id"]}
-        lease: dict[str, Any] = self.send("POST", "/v1/jobs/claim", body)["lease"]
+        secret = self.secrets[job["id"]] = secrets.token_urlsafe(32)
+        body = {"credential": self.workers[worker], "lease": secret, "job": job["id"]}
+        lease: dict[str, Any] = self.send("POST", "/v1/jobs/claim", body)["lease"] | {"secret": secret}
         for phase, log in (
             ("download", ""),
             ("parse", f"parse {model}: 122 nodes\n"),
             ("compile", "tuning 96 kernels\n"),
         ):
-            beat = {"fence": lease["fence"], "phase": phase, "log": log}
+            beat = {"lease": lease["secret"], "phase": phase, "log": log}
             self.send("POST", f"/v1/jobs/{lease['job']}/heartbeat", beat)
         return lease
 
@@ -122,13 +126,13 @@ class Fleet:
         attributes = {**GPUS[arch], "rocm_patch": "7.2.1", "migraphx_patch": "2.15.0"}
         artifact = {"key": lease["key"], "manifest": manifest, "attributes": attributes}
         artifact["provenance"] = {"compile_seconds": 401.0}
-        self.send("POST", f"/v1/jobs/{lease['job']}/finish", {"fence": lease["fence"], "artifact": artifact})
+        self.send("POST", f"/v1/jobs/{lease['job']}/finish", {"lease": lease["secret"], "artifact": artifact})
 
     def fail(self, model: str, arch: str, kind: str, message: str, name: str) -> None:
         """Have a worker fail."""
         lease = self.claim(model, arch)
         failure = {"kind": kind, "message": message, "name": name}
-        self.send("POST", f"/v1/jobs/{lease['job']}/fail", {"fence": lease["fence"], "failure": failure})
+        self.send("POST", f"/v1/jobs/{lease['job']}/fail", {"lease": lease["secret"], "failure": failure})
 
     def ask(self, request: Mapping[str, Any], *hosts: str, times: int = 1) -> None:
         """Resolve a request from each of these hosts, whether there is a program or not."""

@@ -70,7 +70,8 @@ def _stopped(ending: ChildResult, memory: int | None) -> CompileFailure | None:
     if ending.why == "stopped":
         return CompileFailure("transient", "stopped", "Stopped by the worker.")
     if ending.why == "lost":
-        return CompileFailure("transient", "lost", "The supervisor process was killed.")
+        # Nobody but the child, or who kills at random, ends its guardian.
+        return CompileFailure("poison-suspect", "lost", "The supervisor process was killed.")
     return None
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from types import TracebackType
 
 from mxr.artifact.limits import MAX_LOG_BYTES
-from mxr.client.worker import WorkerClient
+from mxr.client.worker import HeldLease, WorkerClient
 from mxr.errors import ConflictError, MxrError, NotFoundError
-from mxr.protocol.jobs import Heartbeat, Lease
+from mxr.protocol.jobs import Heartbeat
 from mxr_workers.sandbox import ChildObserver
 
 MIN_INTERVAL = 0.2
@@ -32,7 +32,7 @@ class LeaseHeartbeat:
     worker can claim the job meanwhile.
     """
 
-    def __init__(self, client: WorkerClient, lease: Lease) -> None:
+    def __init__(self, client: WorkerClient, lease: HeldLease) -> None:
         self.stop: str | None = None
         self._client, self._lease = client, lease
         self._phase, self._log = "claimed", ""
@@ -91,7 +91,7 @@ class LeaseHeartbeat:
         with self._guard:
             text, self._log = self._log[:MAX_LOG_BYTES], self._log[MAX_LOG_BYTES:]
         try:
-            beat = self._client.heartbeat(self._lease.job, Heartbeat(self._lease.fence, self._phase, text))
+            beat = self._client.heartbeat(self._lease.job, Heartbeat(self._lease.secret, self._phase, text))
         except (ConflictError, NotFoundError):
             self.stop = "lost"
             self._ended.set()

@@ -14,7 +14,7 @@ from mxr.artifact.limits import MAX_PROVENANCE_BYTES
 from mxr.artifact.manifest import File, Manifest
 from mxr.client import transfer
 from mxr.client.retry import RetryPolicy, retry, until
-from mxr.client.worker import WorkerClient
+from mxr.client.worker import HeldLease, WorkerClient
 from mxr.display import progress
 from mxr.errors import (
     ConflictError,
@@ -85,7 +85,7 @@ class UploadedPrograms:
     finish: job_protocol.FinishJob
 
 
-def run_job(context: SlotContext, lease: job_protocol.Lease) -> CompileFailure | None:
+def run_job(context: SlotContext, lease: HeldLease) -> CompileFailure | None:
     """Run a job and report the result to the registry. Returns the failure, if any; it may be caused by this host."""
     outcome: UploadedPrograms | CompileFailure
     client = context.client.with_timeout(lease.seconds / 3)
@@ -114,7 +114,7 @@ def run_job(context: SlotContext, lease: job_protocol.Lease) -> CompileFailure |
 
 def _report(
     context: SlotContext,
-    lease: job_protocol.Lease,
+    lease: HeldLease,
     outcome: UploadedPrograms | CompileFailure,
     log: str,
     *,
@@ -139,7 +139,7 @@ def _report(
     return CompileFailure("transient", "worker", "The registry did not accept the result.")
 
 
-def _make(context: SlotContext, lease: job_protocol.Lease, heartbeat: LeaseHeartbeat) -> UploadedPrograms:
+def _make(context: SlotContext, lease: HeldLease, heartbeat: LeaseHeartbeat) -> UploadedPrograms:
     """Compile the program, or record the files of ONNX Runtime, and upload the result.
 
     Raises `CompileAttemptFailed`, and the errors of downloads and uploads.
@@ -181,7 +181,7 @@ def _make(context: SlotContext, lease: job_protocol.Lease, heartbeat: LeaseHeart
     artifact = artifact_protocol.Publish(
         lease.key, manifest, result.attributes, provenance_of(context, lease, result.provenance)
     )
-    return UploadedPrograms(files, job_protocol.FinishJob(lease.fence, artifact))
+    return UploadedPrograms(files, job_protocol.FinishJob(lease.secret, artifact))
 
 
 def _interruptible(observer: ChildObserver) -> progress.Step:
@@ -195,7 +195,7 @@ def _interruptible(observer: ChildObserver) -> progress.Step:
 
 
 def _upload(
-    context: SlotContext, lease: job_protocol.Lease, files: tuple[tuple[Path, File], ...], stop: Callable[[], bool]
+    context: SlotContext, lease: HeldLease, files: tuple[tuple[Path, File], ...], stop: Callable[[], bool]
 ) -> None:
     def upload() -> None:
         for path, file in files:
@@ -204,7 +204,7 @@ def _upload(
     retry(_delivery(lease), upload, stop=stop)
 
 
-def _finish(context: SlotContext, lease: job_protocol.Lease, programs: UploadedPrograms, log: str) -> None:
+def _finish(context: SlotContext, lease: HeldLease, programs: UploadedPrograms, log: str) -> None:
     """Publish the programs and close the job. Raises `ConflictError` where another worker has the job by now."""
     done = replace(programs.finish, log=log)
 
@@ -220,7 +220,7 @@ def _finish(context: SlotContext, lease: job_protocol.Lease, programs: UploadedP
     _log.info("job %s: finished", lease.job[:12])
 
 
-def _delivery(lease: job_protocol.Lease) -> RetryPolicy:
+def _delivery(lease: HeldLease) -> RetryPolicy:
     """The policy that delivers the result of hours of work. Several attempts must fit into the rest of a lease.
 
     While the registry is unreachable, either the lease holds or another worker gets the job; the first answer tells.
@@ -228,7 +228,7 @@ def _delivery(lease: job_protocol.Lease) -> RetryPolicy:
     return until(3600.0, longest=min(10.0, lease.seconds / 6), also=RENEWED)
 
 
-def task_of(context: SlotContext, lease: job_protocol.Lease, calibration: Path | None) -> CompileTask:
+def task_of(context: SlotContext, lease: HeldLease, calibration: Path | None) -> CompileTask:
     """The task of a lease: for the target that it names, or for a cross-compile, for the GPU that it describes."""
     can, constraints = context.slot.can, lease.constraints
     if not lease.cross:
@@ -241,7 +241,7 @@ def task_of(context: SlotContext, lease: job_protocol.Lease, calibration: Path |
     return CompileTask(lease.key, attributes, lease.onnx, calibration, cross)
 
 
-def provenance_of(context: SlotContext, lease: job_protocol.Lease, details: Mapping[str, Any]) -> dict[str, Any]:
+def provenance_of(context: SlotContext, lease: HeldLease, details: Mapping[str, Any]) -> dict[str, Any]:
     """The provenance of a program, including the `details` of its compile, within the registry's size limit."""
     target = context.slot.hardware[lease.target]
     found: dict[str, Any] = {
@@ -261,20 +261,20 @@ def provenance_of(context: SlotContext, lease: job_protocol.Lease, details: Mapp
 
 
 def _report_failure(
-    context: SlotContext, lease: job_protocol.Lease, failure: CompileFailure, log: str, *, cancelled: bool
+    context: SlotContext, lease: HeldLease, failure: CompileFailure, log: str, *, cancelled: bool
 ) -> None:
     if not cancelled and (failure.name == "stopped" or (failure.name == "worker" and context.must_stop())):
-        retry(until(10.0), lambda: context.client.hand_back(lease.job, lease.fence))
+        retry(until(10.0), lambda: context.client.hand_back(lease.job, lease.secret))
         _log.info("job %s: returned to the queue", lease.job[:12])
         return
     _log.info("job %s: %s: %s", lease.job[:12], failure.name, failure.message)
     failed = job_protocol.FailJob(
-        lease.fence, job_protocol.JobFailure(job_failure_kind(failure, lease), failure.message, failure.name), log
+        lease.secret, job_protocol.JobFailure(job_failure_kind(failure, lease), failure.message, failure.name), log
     )
     retry(_delivery(lease), lambda: context.client.fail(lease.job, failed))
 
 
-def job_failure_kind(failure: CompileFailure, lease: job_protocol.Lease) -> str:
+def job_failure_kind(failure: CompileFailure, lease: HeldLease) -> str:
     """The failure kind of the job protocol. The first crash may be the host's fault; the second quarantines the job."""
     if failure.kind == "permanent":
         return job_protocol.PERMANENT

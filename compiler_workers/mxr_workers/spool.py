@@ -5,11 +5,13 @@
 <spool>/memo/                    digests of these files, by their stat
 <spool>/problems/                tuning caches, one for each device and toolchain build
 <spool>/slots/<slot>/            the lock of the slot, and the folder of its current compile
+<spool>/credentials/<slot>       the secret by which the registry knows the slot, readable by its user only
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import threading
 from collections import Counter
@@ -21,8 +23,8 @@ from mxr.artifact.key import MODEL_PREFIX
 from mxr.artifact.manifest import File
 from mxr.client import transfer
 from mxr.client.registry import Client
-from mxr.errors import MxrError, NoSuchBlobError
-from mxr.protocol.jobs import Lease
+from mxr.errors import MxrError, NoSuchBlobError, UsageError
+from mxr.protocol.jobs import Lease, check_secret
 from mxr.request.calibration import MAX_FILE_BYTES
 from mxr.util import disk
 from mxr.util.hashing import StatMemo, sha256_memoised
@@ -49,6 +51,17 @@ class Spool:
     def slot(self, name: str) -> Path:
         """The folder of a slot."""
         return self.folder / "slots" / name.replace("/", "-")
+
+    def credential(self, slot: str) -> str:
+        """The secret of a slot, which stays the same over restarts. Raises a disk error."""
+        path = self.folder / "credentials" / slot.replace("/", "-")
+        with suppress(OSError, UsageError):
+            known = path.read_text("ascii", "replace")
+            check_secret(known, "credential")
+            return known
+        made = secrets.token_urlsafe(32)
+        disk.write_whole(path, made.encode(), mode=0o600)
+        return made
 
     @contextmanager
     def in_use(self, lease: Lease) -> Iterator[None]:

@@ -7,15 +7,25 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
 from typing import TypeVar
 
 from mxr.client.registry import Client
 from mxr.client.retry import Attempts, until
-from mxr.client.worker import WorkerClient
-from mxr.errors import MxrError, NotFoundError, NoWorkerError, TemporaryError, UnauthenticatedError, UnreachableError
+from mxr.client.worker import HeldLease, WorkerClient
+from mxr.errors import (
+    ConflictError,
+    MxrError,
+    NotFoundError,
+    NoWorkerError,
+    TemporaryError,
+    UnauthenticatedError,
+    UnreachableError,
+)
 from mxr.host_facts import Host
 from mxr.protocol import capabilities
 from mxr.protocol import jobs as job_protocol
@@ -36,6 +46,11 @@ CLAIM_WAIT = 30.0
 
 UNREGISTER_TIMEOUT = 1.0
 """The most seconds that a worker waits, when it ends, for the registry to remove its slots."""
+
+
+def new_secret() -> str:
+    """Return a random secret of 256 bits, as `check_secret` wants it."""
+    return secrets.token_urlsafe(32)
 
 
 class StopSignal:
@@ -61,7 +76,8 @@ class SlotLoop:
     def __init__(self, context: SlotContext, stop: StopSignal) -> None:
         self.busy = False
         self._context, self._stop = context, stop
-        self._id = ""
+        self._name, self._credential, self._secret = context.slot.name, "", new_secret()
+        self._registered = False
 
     def run(self) -> None:
         """Run jobs until the worker stops.
@@ -87,14 +103,15 @@ class SlotLoop:
 
     def unregister(self) -> None:
         """Remove this slot from the registry. If the registry is unreachable, it notices the missing worker later."""
-        id, self._id = self._id, ""
-        if id:
+        known, self._registered = self._registered, False
+        if known:
             with contextlib.suppress(MxrError):
-                self._context.client.leave(id)
+                self._context.client.leave(self._credential)
 
     def _serve(self) -> None:
         settings, host_faults = self._context.settings, 0
-        self._register()
+        self._credential = self._context.spool.credential(self._context.slot.name)
+        self._retry(self._register)
         while not self._stop.requested.is_set():
             lease = self._claim()
             if lease is None:
@@ -109,7 +126,7 @@ class SlotLoop:
                 # A faulty host must not claim job after job and fail each of them.
                 self._stop.requested.wait(min(60.0, 2.0**host_faults))
 
-    def _run(self, lease: job_protocol.Lease) -> CompileFailure | None:
+    def _run(self, lease: HeldLease) -> CompileFailure | None:
         _log.info("job %s: attempt %d on %s", lease.job[:12], lease.attempt, self._context.slot.name)
         self.busy = True
         try:
@@ -136,26 +153,37 @@ class SlotLoop:
                 )
 
     def _register(self) -> None:
-        context = self._context
-        worker = self._retry(lambda: context.client.register(context.slot.name, context.slot.can))
-        self._id = worker.id if worker is not None else ""
-        if worker is not None:
-            _log.info("%s: registered", context.slot.name)
+        """Register under the name of the slot; while another worker is live under it, under one of its own."""
+        client, can = self._context.client, self._context.slot.can
+        try:
+            client.register(job_protocol.RegisterWorker(self._name, can, self._credential))
+        except ConflictError as problem:
+            own = f"{self._context.slot.name[:190]}~{sha256(self._credential.encode()).hexdigest()[:8]}"
+            if self._name == own:
+                raise
+            _log.warning("%s This one is called %s.", problem.message, own)
+            self._name = own
+            client.register(job_protocol.RegisterWorker(own, can, self._credential))
+        self._registered = True
+        _log.info("%s: registered", self._name)
 
-    def _claim(self) -> job_protocol.Lease | None:
+    def _claim(self) -> HeldLease | None:
         settings, client = self._context.settings, self._context.client
         wait = 0.0 if settings.drain else CLAIM_WAIT
 
-        def claim() -> job_protocol.Lease | None:
+        def claim() -> HeldLease | None:
+            # Until its reply comes, a claim keeps its secret: the registry may have given the lease.
             try:
-                return client.claim(self._id, wait=wait, job=settings.job)
+                lease = client.claim(job_protocol.Claim(self._credential, self._secret, wait, settings.job))
+                self._secret = new_secret()
+                return lease
             except NotFoundError:
                 if self._stop.requested.is_set():
                     return None
                 if settings.job is not None:
                     client.client.job(settings.job)
                 # The registry has a new database, or removed a worker that was unreachable for long.
-                self._id = client.register(self._context.slot.name, self._context.slot.can).id
+                self._register()
                 return None
 
         return self._retry(claim)
@@ -175,7 +203,8 @@ class SlotLoop:
                 # An internal error of the registry (500) does not end a worker that is already registered, nor does a
                 # token that is being renewed.
                 if not (
-                    passes or (self._id and (type(problem) is MxrError or isinstance(problem, UnauthenticatedError)))
+                    passes
+                    or (self._registered and (type(problem) is MxrError or isinstance(problem, UnauthenticatedError)))
                 ):
                     raise
                 if not attempts.failures:

@@ -32,7 +32,7 @@ def raised(text: str) -> dict:
         ({**KILLED, "oom_kills": 1}, b"", "transient", "oom-killed"),
         ({**KILLED}, b"", "transient", "killed"),
         ({**KILLED}, b"HW Exception by GPU node-1 (Agent handle: 0x55) reason :GPU Hang\n", "hang", "gpu-hang"),
-        ({"why": "lost"}, b"", "transient", "lost"),
+        ({"why": "lost"}, b"", "poison-suspect", "lost"),
         ({"why": "stopped"}, b"", "transient", "stopped"),
         (ABORTED, b"terminate called after throwing an instance of 'std::bad_alloc'\n", "transient", "host-memory"),
         (ABORTED, POOL, "permanent", "pool-thread"),

@@ -6,9 +6,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from harness.workers import secret_of
+
 from mxr.artifact.attributes import Constraints
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import File, Manifest
+from mxr.client.worker import HeldLease
 from mxr.errors import ConflictError, UnreachableError
 from mxr.protocol import jobs as job_protocol
 from mxr_workers import heartbeat as module
@@ -16,13 +19,14 @@ from mxr_workers.failures import CompileFailure
 from mxr_workers.heartbeat import LeaseHeartbeat
 from mxr_workers.run_job import job_failure_kind
 
+SECRET = secret_of("a lease")
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
-def lease(**more: Any) -> job_protocol.Lease:
+def lease(**more: Any) -> HeldLease:
     key = Key("sha256:" + "0" * 64, "ref", "2.15", (("x", (1, 3)),))
     model = Manifest((File("model.onnx", 0, EMPTY, ()),))
-    return job_protocol.Lease("ab" * 16, 7, 0.3, key, Constraints(), model, "model.onnx", **more)
+    return HeldLease("ab" * 16, 0.3, key, Constraints(), model, "model.onnx", **more, secret=SECRET)
 
 
 class FakeRegistry:
@@ -58,7 +62,7 @@ def test_phase_and_log_are_reported_once_and_close_returns_the_rest() -> None:
         heartbeat._thread.join()
         heartbeat.add_log(b"two\0\n")
         assert heartbeat.close() == "two?\n"
-    assert {beat.fence for beat in registry.beats} == {7}
+    assert {beat.lease for beat in registry.beats} == {SECRET}
     assert "".join(beat.log for beat in registry.beats) == "one\n"
     assert registry.beats[-1].phase == "compile"
 

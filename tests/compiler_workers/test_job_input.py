@@ -33,7 +33,7 @@ def lease(folder: Path, onnx: bytes, **external: bytes) -> Lease:
         tuple(File(name, len(data), shas[name], (Blob(shas[name], len(data)),)) for name, data in sorted(files.items()))
     )
     key = Key(MODEL, "ref", "2.15", (("x", (16,)),))
-    return Lease("ab" * 16, 1, 60.0, key, Constraints(), manifest, "model.onnx")
+    return Lease("ab" * 16, 60.0, key, Constraints(), manifest, "model.onnx")
 
 
 def test_a_model_that_reads_other_files_is_refused(tmp_path: Path) -> None:
@@ -75,10 +75,10 @@ def test_only_the_files_of_the_lease_are_read(tmp_path: Path) -> None:
     (tmp_path / "w.bin").symlink_to("/etc/hostname")
     honest = lease(tmp_path, onnx)
     named = Manifest((*honest.model.files, File("w.bin", 0, sha256(b"").hexdigest(), ())))
-    wanted = Lease("ab" * 16, 1, 60.0, honest.key, Constraints(), named, "model.onnx")
+    wanted = Lease("ab" * 16, 60.0, honest.key, Constraints(), named, "model.onnx")
     with pytest.raises(RefusedInput, match="symbolic link"):
         check_model(tmp_path, wanted)
-    elsewhere = Lease("ab" * 16, 1, 60.0, honest.key, Constraints(), named, "../model.onnx")
+    elsewhere = Lease("ab" * 16, 60.0, honest.key, Constraints(), named, "../model.onnx")
     with pytest.raises(RefusedInput, match="has no file"):
         check_model(tmp_path, elsewhere)
     with pytest.raises(RefusedInput):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from mxr.errors import MxrError, NotAllowedError, TemporaryError, UnreachableError
+from mxr.errors import ConflictError, MxrError, NotAllowedError, NotFoundError, TemporaryError, UnreachableError
+from mxr.protocol.jobs import Claim, RegisterWorker
 from mxr_workers.slots import locked
 from mxr_workers.spool import Spool
 from mxr_workers.worker import SlotLoop, StopSignal
@@ -20,20 +20,26 @@ class FakeRegistry:
 
     def __init__(self, stop: StopSignal, *errors: MxrError) -> None:
         self.calls: list[str] = []
+        self.names: list[str] = []
+        self.secrets: list[str] = []
+        self.taken: set[str] = set()
         self._stop, self._errors = stop, iter(errors)
 
-    def register(self, name: str, can: Any) -> Any:
+    def register(self, message: RegisterWorker) -> None:
         self.calls.append("register")
-        return SimpleNamespace(id="w1")
+        self.names.append(message.name)
+        if message.name in self.taken:
+            raise ConflictError("Another worker is registered as this, and it is live.")
 
-    def claim(self, worker: str, *, wait: float, job: str | None) -> None:
+    def claim(self, claim: Claim) -> None:
         self.calls.append("claim")
+        self.secrets.append(claim.lease)
         problem = next(self._errors, None)
         if problem is not None:
             raise problem
         self._stop.begin(0.0)
 
-    def leave(self, worker: str) -> None:
+    def leave(self, credential: str) -> None:
         self.calls.append("leave")
 
 
@@ -73,6 +79,35 @@ def test_a_registered_worker_survives_an_error(tmp_path: Path, problem: MxrError
     assert registry.calls == ["register", "claim", "claim", "claim", "leave"]
     first, second = slot._stop.requested.pauses  # type: ignore[attr-defined]
     assert 0.375 <= first <= 0.5 and 0.75 <= second <= 1.0
+
+
+def test_a_claim_keeps_its_secret_until_it_is_answered(tmp_path: Path) -> None:
+    """The registry may have given the lease of a claim whose reply was lost."""
+    slot, registry = loop(tmp_path, UnreachableError(), UnreachableError(), NotFoundError("There is no worker."))
+    slot.run()
+    first = registry.secrets[0]
+    assert registry.secrets == [first] * 4 and registry.calls[-3:] == ["register", "claim", "leave"]
+    assert slot._secret != first, "the next claim is another one"
+
+
+def test_a_worker_whose_name_is_taken_takes_another(tmp_path: Path) -> None:
+    slot, registry = loop(tmp_path)
+    registry.taken = {"h/ref"}
+    slot.run()
+    assert registry.names[0] == "h/ref" and registry.names[1].startswith("h/ref~") and len(registry.names) == 2
+    again, later = loop(tmp_path)
+    later.taken = {"h/ref"}
+    again.run()
+    assert later.names == registry.names, "the same one after a restart"
+
+
+def test_the_credential_of_a_slot_is_its_own_and_private(tmp_path: Path) -> None:
+    first, second = Spool(tmp_path).credential("h/gpu0"), Spool(tmp_path).credential("h/gpu1")
+    assert first != second and Spool(tmp_path).credential("h/gpu0") == first
+    file = tmp_path / "credentials" / "h-gpu0"
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.write_text("cut")
+    assert len(Spool(tmp_path).credential("h/gpu0")) == 43
 
 
 def test_a_rejected_worker_ends(tmp_path: Path) -> None:

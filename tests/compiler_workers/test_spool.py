@@ -41,7 +41,7 @@ def lease(number: int, data: bytes, name: str = "model.onnx") -> job_protocol.Le
     sha = sha256(data).hexdigest()
     key = Key(f"sha256:{number:064x}", "ref", "2.15", (("x", (1, 3)),))
     model = Manifest((File(name, len(data), sha, (Blob(sha, len(data)),)),))
-    return job_protocol.Lease("ab" * 16, 1, 60.0, key, Constraints(), model, name)
+    return job_protocol.Lease("ab" * 16, 60.0, key, Constraints(), model, name)
 
 
 def names(spool: Spool) -> set[int]:

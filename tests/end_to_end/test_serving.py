@@ -9,6 +9,7 @@ from typing import Any
 
 from harness.programs import command
 from harness.programs import run as run_program
+from harness.workers import lease_of, registered
 from registry.registry_client import gpu_capabilities
 
 from .conftest import GPU, Programs
@@ -24,12 +25,17 @@ def serve(registry: Registry, rule: str) -> None:
 
 def finish(registry: Registry, data: bytes, manifest: dict[str, Any]) -> None:
     """Do the open job as a worker that compiles exactly these bytes."""
-    worker = registry.call("POST", "/v1/workers", {"name": "gpu-1", "can": gpu_capabilities()})[1]["id"]
-    lease = registry.call("POST", "/v1/jobs/claim", {"worker": worker, "wait": 0})[1]["lease"]
+
+    def send(method: str, path: str, body: Any) -> Any:
+        return registry.call(method, path, body)[1]
+
+    lease = lease_of(send, registered(send, "gpu-1", gpu_capabilities()))
     for blob in manifest["files"][0]["blobs"]:
         registry.call("PUT", f"/v1/blobs/{blob['sha256']}", data)
     made = {"key": lease["key"], "manifest": manifest, "attributes": {"sramecc": "+", "xnack": "-"}}
-    status, said = registry.call("POST", f"/v1/jobs/{lease['job']}/finish", {"fence": lease["fence"], "artifact": made})
+    status, said = registry.call(
+        "POST", f"/v1/jobs/{lease['job']}/finish", {"lease": lease["secret"], "artifact": made}
+    )
     assert (status, said["state"]) == (200, "done"), said
 
 

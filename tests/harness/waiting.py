@@ -42,6 +42,8 @@ class PendingRequest:
         headers: Mapping[str, str] | None = None,
     ) -> None:
         """`body`: sent as JSON unless it is bytes or None. `headers`: instead of that with the usual token."""
+        self.secret = ""
+        """The secret of the lease, of a claim."""
         parts = urlsplit(url)
         self._http = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout)
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()

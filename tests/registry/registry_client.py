@@ -15,6 +15,7 @@ import pytest
 import urllib3
 from harness.registry import RegistryProcess, registry_environ
 from harness.waiting import PendingRequest, requests_read
+from harness.workers import claim_of, lease_of, registered
 from identities import model_of
 from paths import DATA
 from prometheus_client.parser import text_string_to_metric_families
@@ -222,21 +223,24 @@ class RegistryUnderTest(RegistryState, RegistryProcess):
 
     def register_worker(self, name: str = "one", capabilities: Any = None) -> str:
         """The id of a worker; by default it compiles for the ref target."""
-        return str(self.ok("POST", "/v1/workers", {"name": name, "can": capabilities or REF_CAPABILITIES})["id"])
+        return registered(self.ok, name, capabilities or REF_CAPABILITIES)
 
     def claim(self, worker: str, wait: float = 0, **more: Any) -> Any:
         """The lease of the next job for a worker; None where there is no job."""
-        return self.ok("POST", "/v1/jobs/claim", {"worker": worker, "wait": wait, **more})["lease"]
+        return lease_of(self.ok, worker, wait=wait, **more)
 
     def waiting_claim(self, worker: str) -> PendingRequest:
         """A claim that waits for a minute."""
-        found = self.pending("POST", "/v1/jobs/claim", {"worker": worker, "wait": 60})
+        body = claim_of(worker, wait=60)
+        found = self.pending("POST", "/v1/jobs/claim", body)
+        found.secret = body["lease"]
         self.handled(found)
         return found
 
     def heard(self, claim: PendingRequest) -> Any:
         """The lease that a waiting claim gets by news of the job, not by its own second look."""
-        return claim.reply(HEARD)[1]["lease"]
+        lease = claim.reply(HEARD)[1]["lease"]
+        return lease and lease | {"secret": claim.secret}
 
     def job(self, id: str) -> Any:
         """A job as the registry shows it."""
@@ -250,16 +254,16 @@ class RegistryUnderTest(RegistryState, RegistryProcess):
     def finish(self, lease: dict[str, Any], **more: Any) -> Any:
         """The job after its worker published the program."""
         artifact = self.publication(lease, **more)
-        return self.ok("POST", f"/v1/jobs/{lease['job']}/finish", {"fence": lease["fence"], "artifact": artifact})
+        return self.ok("POST", f"/v1/jobs/{lease['job']}/finish", {"lease": lease["secret"], "artifact": artifact})
 
     def fail(self, lease: dict[str, Any], kind: str, name: str = "unknown", message: str = "it did not work") -> Any:
         """The job after its worker reported a failure."""
         failure = {"kind": kind, "message": message, "name": name}
-        return self.ok("POST", f"/v1/jobs/{lease['job']}/fail", {"fence": lease["fence"], "failure": failure})
+        return self.ok("POST", f"/v1/jobs/{lease['job']}/fail", {"lease": lease["secret"], "failure": failure})
 
     def heartbeat(self, lease: dict[str, Any], **more: Any) -> Any:
         """The answer to a worker that renews its lease."""
-        return self.ok("POST", f"/v1/jobs/{lease['job']}/heartbeat", {"fence": lease["fence"], **more})
+        return self.ok("POST", f"/v1/jobs/{lease['job']}/heartbeat", {"lease": lease["secret"], **more})
 
     def lose_lease(self, job: str, worker: str) -> None:
         """A lease expires, the registry notices at a claim of `worker`, and the job may be tried again by anybody."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from harness.waiting import PendingRequest, until
+from harness.workers import registration_of
 from registry.inspectors import StoppedInspectors, fill
 from registry.registry_client import HEARD, ONNX_MODEL, REF, RegistryUnderTest, Start, gpu_key, ref_key
 
@@ -97,7 +98,7 @@ def test_a_survey_costs_little_whatever_workers_register(server: RegistryUnderTe
     for number in range(120):
         targets = [{"arch": "gfx908", "num_cu": 1 + 64 * number + each} for each in range(64)]
         can = {"targets": targets, "toolchain": {"rocm": "7.2.1", "migraphx": "2.15.0"}}
-        refused += server.call("POST", "/v1/workers", {"name": f"w{number}", "can": can})[0] == 503
+        refused += server.call("POST", "/v1/workers", registration_of(f"w{number}", can))[0] == 503
     assert refused, "the different capabilities of all workers are bounded"
     requests = [{"key": gpu_key(ONNX_MODEL), "constraints": {"num_cu": 20_000 + each}} for each in range(1_000)]
     before = cpu_seconds(server.process.pid)

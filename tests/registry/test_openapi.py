@@ -10,6 +10,7 @@ import pytest
 from fastapi.routing import APIRoute
 from harness.api_document import CONFORMANCE, document, faults, operations, routes
 from harness.rows import for_each
+from harness.workers import sign_off
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from registry.registry_client import REF, RegistryUnderTest, gpu_key, ref_key
 from starlette.routing import Route
@@ -227,7 +228,7 @@ def test_every_operation_answers_as_described(server: RegistryUnderTest) -> None
     server.ok("POST", "/v1/jobs/watch", {"jobs": {job: 0, "0" * 32: 0}})
     lease = server.claim(worker)
     server.heartbeat(lease, phase="compile", log="begun\n")
-    server.ok("POST", f"/v1/jobs/{job}/handback", {"fence": lease["fence"]})
+    server.ok("POST", f"/v1/jobs/{job}/handback", {"lease": lease["secret"]})
     server.fail(server.claim(worker), "transient")
     server.end_backoff(job)
     done = server.finish(server.claim(worker))
@@ -271,9 +272,10 @@ def test_every_operation_answers_as_described(server: RegistryUnderTest) -> None
     assert server.get("/v1/locks/release", if_none_match=tag).status == 304
     for method, path in (("GET", "/v1/locks"), ("DELETE", "/v1/locks/release")):
         server.ok(method, path)
-    for path in (f"/v1/artifacts/{id}", f"/v1/workers/{worker}"):
-        server.ok("DELETE", path)
-        assert server.call("DELETE", path)[0] == 404
+    server.ok("DELETE", f"/v1/artifacts/{id}")
+    assert server.call("DELETE", f"/v1/artifacts/{id}")[0] == 404
+    sign_off(server.ok, worker)
+    assert sign_off(server.error, worker)["code"] == "not_found"
 
     # Tokens.
     made = server.ok("POST", "/v1/tokens", {"name": "ci", "scopes": ["fetch", "ask"], "expires": 90})

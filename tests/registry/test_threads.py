@@ -7,6 +7,7 @@ import sqlite3
 
 import pytest
 from harness.waiting import requests_read
+from harness.workers import registration_of
 from registry.registry_client import ONNX_MODEL, REF, REF_CAPABILITIES, RegistryUnderTest, gpu_key, ref_key
 
 from mxr.artifact.limits import MAX_OPEN_PER_KEY
@@ -28,7 +29,7 @@ def test_resolves_and_probes_do_not_wait_behind_other_requests(server: RegistryU
     with contextlib.closing(sqlite3.connect(server.data / "registry.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         waiting = [
-            server.pending("POST", "/v1/workers", {"name": f"w{number}", "can": REF_CAPABILITIES})
+            server.pending("POST", "/v1/workers", registration_of(f"w{number}", REF_CAPABILITIES))
             for number in range(3 * SHARED)
         ]
         # These need no lock, or not for long, but a place among the shared threads.

@@ -10,6 +10,7 @@ from threading import Barrier
 from typing import Any
 
 import pytest
+from harness.workers import registration_of
 from registry.registry_client import ONNX, Parts, RegistryUnderTest
 
 MANY = 8
@@ -39,7 +40,7 @@ def at_once(ask: Callable[[int], tuple[int, Any]], many: int = MANY) -> list[tup
 def test_a_worker_registers_at_two_registries(both: Any) -> None:
     can = {"targets": [{"arch": "ref", "kind": "ref"}], "toolchain": {"migraphx": "2.16.0"}}
     for n in range(ROUNDS):
-        body = {"name": f"worker {n}", "can": can}
+        body = registration_of(f"worker {n}", can)
         found = at_once(lambda number, body=body: both[number % 2].call("POST", "/v1/workers", body))
         assert {status for status, _ in found} <= {200, 201}, found
         assert len({said["id"] for _, said in found}) == 1

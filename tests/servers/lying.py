@@ -34,7 +34,6 @@ class LyingRegistry(ThreadingHTTPServer):
             rows.append({"name": name, "size": len(data), "sha256": sha, "blobs": [{"sha256": sha, "size": len(data)}]})
         self.lease: dict[str, Any] | None = {
             "job": JOB,
-            "fence": 1,
             "seconds": 60.0,
             "key": dict(key),
             "constraints": {},
@@ -70,7 +69,7 @@ class LyingRegistry(ThreadingHTTPServer):
                 "can": body["can"],
                 "seen_at": SEEN_AT,
             }
-        if path.startswith("/workers/"):
+        if path == "/workers/sign-off":
             return {"id": "w1", "name": "gone", "state": "left", "can": CAN, "seen_at": SEEN_AT}
         if path == "/jobs/claim":
             lease, self.lease = self.lease, None

@@ -79,7 +79,10 @@ WAIT = Doc("How long the registry waits with its reply. In seconds.", minimum=0,
 WORKER = Doc("The name of the worker.")
 MODEL_NAME = Doc("What the model is called: a label that identifies nothing.")
 CONSUMER = Doc("The program that runs the model, such as `ort` or `triton`.")
-FENCE = Doc("The fencing number of the lease.", minimum=0)
+SECRET = "^[0-9A-Za-z_-]{43}$"
+"""The form of a secret of 256 bits, in base64url."""
+CREDENTIAL = Doc("The secret that the worker made for itself. No reply has it.", pattern=SECRET)
+LEASE = Doc("The secret that the worker made for this lease. No reply has it.", pattern=SECRET)
 LOG = Doc("New text of the log.", maxLength=limits.MAX_LOG_BYTES)
 CAN = Doc("What it can compile.")
 QUEUED = Doc("Queued jobs.", minimum=0)

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, fields
+
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.protocol import jobs as job_protocol
 
 from .registry import CHECKING, Client
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLease(job_protocol.Lease):
+    """A lease with the secret of its claim, which all messages about the job have."""
+
+    secret: str = field(default="", repr=False)
 
 
 class WorkerClient:
@@ -21,27 +30,32 @@ class WorkerClient:
         """Return a client with its own connection and a timeout of at most `seconds` without a byte received."""
         return WorkerClient(self.client.with_timeout(seconds))
 
-    def register(self, name: str, can: job_protocol.WorkerCapabilities) -> job_protocol.WorkerInfo:
-        """Register this worker and its capabilities. The same name gets the same id again."""
-        return self.client.exchange(
-            job_protocol.WorkerInfo,
-            "POST",
-            "/workers",
-            artifact_protocol.message_document(job_protocol.RegisterWorker(name, can)),
-        )
+    def register(self, message: job_protocol.RegisterWorker) -> job_protocol.WorkerInfo:
+        """Register this worker and its capabilities. The same credential gets the same id again.
 
-    def leave(self, worker: str) -> None:
-        """Signs this worker off. Sent once: without it, the registry notices the missing worker itself."""
-        self.client.exchange(job_protocol.WorkerInfo, "DELETE", f"/workers/{worker}", once=True)
-
-    def claim(self, worker: str, *, wait: float = 0, job: str | None = None) -> job_protocol.Lease | None:
-        """Claim a job. Returns None after `wait` seconds without one. `job`: claim this one only.
-
-        Sent once: if only the reply to the first request was lost, a second request would claim a second job. Raises
-        `NotFoundError` when the registry does not know this worker.
+        Raises `ConflictError` while another worker is live under this name.
         """
-        body = artifact_protocol.message_document(job_protocol.Claim(worker, wait, job))
-        return self.client.exchange(job_protocol.ClaimReply, "POST", "/jobs/claim", body, wait=wait, once=True).lease
+        body = artifact_protocol.message_document(message)
+        return self.client.exchange(job_protocol.WorkerInfo, "POST", "/workers", body)
+
+    def leave(self, credential: str) -> None:
+        """Signs this worker off. Sent once: without it, the registry notices the missing worker itself."""
+        body = artifact_protocol.message_document(job_protocol.SignOff(credential))
+        self.client.exchange(job_protocol.WorkerInfo, "POST", "/workers/sign-off", body, once=True)
+
+    def claim(self, claim: job_protocol.Claim) -> HeldLease | None:
+        """Claim a job. Returns None after `claim.wait` seconds without one.
+
+        Sent once; the same claim again gets the lease of which the reply was lost. Raises `NotFoundError` when the
+        registry does not know this worker.
+        """
+        body = artifact_protocol.message_document(claim)
+        reply = self.client.exchange(job_protocol.ClaimReply, "POST", "/jobs/claim", body, wait=claim.wait, once=True)
+        if reply.lease is None:
+            return None
+        return HeldLease(
+            **{row.name: getattr(reply.lease, row.name) for row in fields(reply.lease)}, secret=claim.lease
+        )
 
     def heartbeat(self, job: str, beat: job_protocol.Heartbeat) -> job_protocol.HeartbeatReply:
         """Renew the lease, and report the phase and new log text. Sent once: the next heartbeat follows soon."""
@@ -65,11 +79,11 @@ class WorkerClient:
             job_protocol.Job, "POST", f"/jobs/{job}/fail", artifact_protocol.message_document(failed)
         )
 
-    def hand_back(self, job: str, fence: int) -> job_protocol.Job:
+    def hand_back(self, job: str, secret: str) -> job_protocol.Job:
         """Return the job to the queue as if it had never been claimed."""
         return self.client.exchange(
             job_protocol.Job,
             "POST",
             f"/jobs/{job}/handback",
-            artifact_protocol.message_document(job_protocol.HandBackJob(fence)),
+            artifact_protocol.message_document(job_protocol.HandBackJob(secret)),
         )

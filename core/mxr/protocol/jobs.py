@@ -1,12 +1,14 @@
 """The messages of API v1 about compiles: jobs, leases and workers.
 
 A job is one requested compile. A request joins an open job if every result that the job permits would satisfy the
-request; otherwise it creates a new job. A worker that claims a job gets a lease with a fencing number, which all its
-messages about the job contain. After another worker got a lease, messages with the old number are rejected.
+request; otherwise it creates a new job. A worker makes its secrets itself, and the registry keeps their sha256: its
+credential, and for each claim one that stands for the lease. All its messages about the job have the latter; after
+another worker got the job, they are rejected.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -17,6 +19,7 @@ from mxr.artifact.field_docs import SHA256
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Manifest, check_sha256
 from mxr.consumers.ort.recording_form import OrtRuntime
+from mxr.errors import UsageError
 from mxr.host_facts import HostTarget, HostToolchain
 from mxr.util.codec import Timestamp, encode, refuse
 from mxr.util.doc import Doc
@@ -142,12 +145,17 @@ class WorkerCapabilities:
 
 @dataclass(frozen=True, slots=True)
 class RegisterWorker:
-    """Registers the capabilities of a worker under a name that stays the same after a restart, such as host and GPU."""
+    """Registers the capabilities of a worker under a name that stays the same after a restart, such as host and GPU.
+
+    While it is live, only who has its credential can register under its name.
+    """
 
     name: Annotated[str, Doc("A name that stays the same after a restart.", minLength=1, maxLength=200)]
     can: Annotated[WorkerCapabilities, field_docs.CAN]
+    credential: Annotated[str, field_docs.CREDENTIAL] = field(repr=False)
 
     def __post_init__(self) -> None:
+        check_secret(self.credential, "credential")
         if not 1 <= len(self.name) <= 200 or not self.name.isprintable():
             raise refuse("name", "a name of 1 to 200 characters", self.name)
 
@@ -211,24 +219,39 @@ class QueueStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """Claims a job for a registered worker. Waits for one up to `wait` seconds."""
+class SignOff:
+    """Signs a worker off."""
 
-    worker: Annotated[str, field_docs.WORKER_ID]
+    credential: Annotated[str, field_docs.CREDENTIAL] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        check_secret(self.credential, "credential")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Claims a job for a registered worker. Waits for one up to `wait` seconds.
+
+    The same claim again, with the same secret `lease`, gets the same lease.
+    """
+
+    credential: Annotated[str, field_docs.CREDENTIAL] = field(repr=False)
+    lease: Annotated[str, field_docs.LEASE] = field(repr=False)
     wait: Annotated[float, field_docs.WAIT] = 0
     job: Annotated[str | None, Doc("Claim this job only.", pattern=field_docs.ID)] = None
 
     def __post_init__(self) -> None:
+        check_secret(self.credential, "credential")
+        check_secret(self.lease, "lease")
         if not 0 <= self.wait <= 60:
             raise refuse("wait", "0 to 60 seconds", self.wait)
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A claimed job. The worker keeps it, under the number `fence`, until `seconds` pass without a heartbeat."""
+    """A claimed job. The worker keeps it, with the secret of its claim, until `seconds` pass without a heartbeat."""
 
     job: Annotated[str, Doc("The id of a job.", pattern=field_docs.ID)]
-    fence: Annotated[int, field_docs.FENCE]
     seconds: Annotated[float, field_docs.LEASE_SECONDS]
     key: Annotated[Key, field_docs.KEY]
     constraints: Annotated[Constraints, field_docs.CONSTRAINTS]
@@ -254,11 +277,12 @@ class ClaimReply:
 class Heartbeat:
     """Renews a lease, with the current phase and the log text since the last heartbeat."""
 
-    fence: Annotated[int, field_docs.FENCE]
+    lease: Annotated[str, field_docs.LEASE] = field(repr=False)
     phase: Annotated[str, field_docs.PHASE] = "compile"
     log: Annotated[str, field_docs.LOG] = ""
 
     def __post_init__(self) -> None:
+        check_secret(self.lease, "lease")
         limits.check_length(self.log, limits.MAX_LOG_BYTES, "log")
         limits.check_length(self.phase, limits.MAX_PHASE_LENGTH, "phase")
 
@@ -275,11 +299,12 @@ class HeartbeatReply:
 class FinishJob:
     """Publishes `artifact` and closes the job, in one transaction."""
 
-    fence: Annotated[int, field_docs.FENCE]
+    lease: Annotated[str, field_docs.LEASE] = field(repr=False)
     artifact: Annotated[Publish, Doc("The compiled program.")]
     log: Annotated[str, field_docs.LOG] = ""
 
     def __post_init__(self) -> None:
+        check_secret(self.lease, "lease")
         limits.check_length(self.log, limits.MAX_LOG_BYTES, "log")
 
 
@@ -287,12 +312,13 @@ class FinishJob:
 class FailJob:
     """Reports that the job failed on this worker."""
 
-    fence: Annotated[int, field_docs.FENCE]
+    lease: Annotated[str, field_docs.LEASE] = field(repr=False)
     failure: Annotated[JobFailure, Doc("Why it failed.")]
     log: Annotated[str, field_docs.LOG] = ""
     provenance: Annotated[Mapping[str, Any], field_docs.PROVENANCE] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_secret(self.lease, "lease")
         if self.failure.kind not in FAILURE_KINDS:
             raise refuse("failure.kind", " or ".join(FAILURE_KINDS), self.failure.kind)
         limits.check_length(self.log, limits.MAX_LOG_BYTES, "log")
@@ -303,7 +329,19 @@ class FailJob:
 class HandBackJob:
     """Returns the job of a worker that stops. It does not count as an attempt."""
 
-    fence: Annotated[int, field_docs.FENCE]
+    lease: Annotated[str, field_docs.LEASE] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        check_secret(self.lease, "lease")
+
+
+_SECRET = re.compile(field_docs.SECRET.strip("^$"))
+
+
+def check_secret(secret: str, where: str) -> None:
+    """Raise `UsageError`, which does not show it, for what is no secret of 256 bits in base64url."""
+    if _SECRET.fullmatch(secret) is None:
+        raise UsageError(f"{where}: expected 43 letters of base64url.", hint=f"Correct {where}: it is a random secret.")
 
 
 def check_job(identity: str) -> str:

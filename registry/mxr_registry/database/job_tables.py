@@ -22,9 +22,10 @@ class JobRow(Base):
     """A compile job. `terms` is the sha256 of the canonical constraints. `file_name`, used with keys of ONNX Runtime's
     form, is the name under which ONNX Runtime opens the model.
 
-    `fence` is the fencing number, which grows with every claim. `attempts` counts the claims that were not handed back,
-    `lost` the leases lost in a row. `pinned_json` holds the attributes of the program that the claiming worker makes.
-    `avoid` is the worker on which the job failed last.
+    `fence` grows with every claim. `lease` is the sha256 of the secret of the last lease, which a repeated finish has
+    after the end, too. `attempts` counts the claims that were not handed back, `lost` the leases lost in a row.
+    `pinned_json` holds the attributes of the program that the claiming worker makes. `avoid` is the worker on which the
+    job failed last, `refused_by` the one that said that it cannot be compiled at all.
     """
 
     __tablename__ = "jobs"
@@ -45,6 +46,8 @@ class JobRow(Base):
     file_name: Mapped[str | None] = mapped_column(Text)
     attempts: Mapped[int]
     fence: Mapped[int]
+    lease: Mapped[str | None] = mapped_column(Hash)
+    refused_by: Mapped[str | None] = mapped_column(String(32))
     lost: Mapped[int]
     version: Mapped[int]
     touched: Mapped[int]
@@ -154,8 +157,9 @@ class JobLogRow(Base):
 
 
 class WorkerRow(Base):
-    """A registered worker, identified by its name. `toolchain` is the sha256 of the canonical JSON of its toolchain.
+    """A registered worker. `toolchain` is the sha256 of the canonical JSON of its toolchain.
 
+    `credential`: the sha256 of its secret, by which it is known; null in rows of the release before revision 0004.
     `left_at`: when it signed off, or null. `created_by`: the principal that registered it last.
     """
 
@@ -165,6 +169,7 @@ class WorkerRow(Base):
     namespace: Mapped[str] = mapped_column(Namespace)
     id: Mapped[str] = mapped_column(String(32))
     name: Mapped[str] = mapped_column(String(200))
+    credential: Mapped[str | None] = mapped_column(Hash)
     can_json: Mapped[str] = mapped_column(Text)
     toolchain: Mapped[str] = mapped_column(Hash)
     toolchain_json: Mapped[str] = mapped_column(Text)
@@ -176,6 +181,7 @@ class WorkerRow(Base):
     __table_args__ = (
         UniqueConstraint("namespace", "id"),
         UniqueConstraint("namespace", "name"),
+        Index(None, "namespace", "credential"),
         Index(None, "namespace", "seen_at"),
         {"sqlite_autoincrement": True},
     )

@@ -55,9 +55,9 @@ def finish(
         row = tracking.find_job(session, namespace, id)
         if _already_finished(row, done):
             return tracking.shown(session, rules, row).job
-        row = lease_endings.require_lease(session, namespace, id, done.fence)
-        until = now(session) + max(rules.lease, CHECK_LEASE)
-        transitions.change(session, row.seq, *lease_endings.lease_guards(row), phase="publish", lease_until=until)
+        row = lease_endings.require_lease(session, namespace, id, done.lease)
+        until = lease_endings.end_after(max(rules.lease, CHECK_LEASE))
+        lease_endings.change_held(session, row, phase="publish", lease_until=until)
     done = _with_inherited_attributes(row, done)
     try:
         _check_matches_job(row, done)
@@ -67,12 +67,12 @@ def finish(
         name = "wrong_program" if isinstance(problem, MismatchError) else "damaged_program"
         # Transient, so that another worker retries it: only what MIGraphX itself rejects is permanent.
         failure = job_protocol.JobFailure(job_protocol.TRANSIENT, problem.message, name)
-        lease_endings.fail(db, rules, namespace, row.id, job_protocol.FailJob(done.fence, failure, done.log))
+        lease_endings.fail(db, rules, namespace, row.id, job_protocol.FailJob(done.lease, failure, done.log))
         raise
     for _ in range(publication.ATTEMPTS):
         try:
             with transitions.job_transaction(db) as session:
-                row = lease_endings.require_lease(session, namespace, row.id, done.fence)
+                row = lease_endings.require_lease(session, namespace, row.id, done.lease)
                 seconds = _close(session, row, done, checked)
                 job = tracking.at(session, rules, row.seq).job
             counters.COMPILES.labels(row.arch or "ref", "done").inc()
@@ -85,7 +85,7 @@ def finish(
 
 def _already_finished(row: Row, done: job_protocol.FinishJob) -> bool:
     """Whether an identical call has succeeded before; the worker did not get its reply."""
-    if row.state != job_protocol.DONE or row.fence != done.fence:
+    if row.state != job_protocol.DONE or row.lease != workers.digest_of(done.lease):
         return False
     return bool(row.artifact == artifact_id(done.artifact.key.digest, done.artifact.manifest.files))
 
@@ -133,7 +133,7 @@ def _close(session: Session, row: Row, done: job_protocol.FinishJob, checked: Ch
         "seconds": seconds,
         "failure_json": None,
     }
-    transitions.change(session, row.seq, *lease_endings.lease_guards(row), **closing)
+    lease_endings.change_held(session, row, **closing)
     publication.write_artifact(session, row.namespace, checked)
     logs.append(session, row.seq, done.log)
     transitions.record_event(session, row.seq, job_protocol.DONE, f"published {checked.id}", row.worker_name)

@@ -1,14 +1,14 @@
 """End a lease without a program: failed, handed back, or expired. Each operation first checks the lease.
 
-A lease is valid for the worker with its fencing number until it expires by the database's clock. Requests of a worker
-with an expired lease are rejected, even if the registry has not queued the job again yet.
+A lease is valid for who has its secret until it expires by the database's clock, which the statement that writes looks
+at. Requests with an expired lease are rejected, even if the registry has not queued the job again yet.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import case, select
 
 from mxr.errors import ConflictError, Json
 from mxr.protocol import jobs as job_protocol
@@ -32,42 +32,65 @@ REQUEUED: dict[str, Any] = NO_LEASE | {
 EXPIRED = select(*JobRow.__table__.c).where(JobRow.state == job_protocol.RUNNING, JobRow.lease_until < Now())
 
 
-def require_lease(session: Session, namespace: str, id: str, fence: int) -> Row:
-    """Return the row of a job if the lease with this fencing number is valid. Raises `ConflictError`."""
+def require_lease(session: Session, namespace: str, id: str, secret: str) -> Row:
+    """Return the row of a job if the lease with this secret is valid. Raises `ConflictError`."""
     row = tracking.find_job(session, namespace, id)
-    if row.state != job_protocol.RUNNING or row.fence != fence or row.lease_until < now(session):
-        raise ConflictError(
-            f"Job {row.id[:12]}: the lease is lost.",
-            hint="Stop working on this job. It was given to another worker, or is closed.",
-            context={"job": row.id, "fence": fence, "state": row.state, "current": row.fence},
-        )
+    known = row.state == job_protocol.RUNNING and row.lease == workers.digest_of(secret)
+    if not known or row.lease_until < now(session):
+        raise _lost(row)
     return row
 
 
-def lease_guards(row: Row) -> tuple[Any, ...]:
+def _lost(row: Row) -> ConflictError:
+    return ConflictError(
+        f"Job {row.id[:12]}: the lease is lost.",
+        hint="Stop working on this job. It was given to another worker, or is closed.",
+        context={"job": row.id, "state": row.state},
+    )
+
+
+def end_after(seconds: float) -> Any:
+    """An expression: the end of a lease of so many seconds, no earlier than it was."""
+    until = Now() + seconds
+    return case((JobRow.lease_until > until, JobRow.lease_until), else_=until)
+
+
+def same_lease(row: Row) -> tuple[Any, ...]:
     """SQL conditions: the job is still running under the lease in this row."""
     return (JobRow.state == job_protocol.RUNNING, JobRow.fence == row.fence)
+
+
+def held(row: Row) -> tuple[Any, ...]:
+    """SQL conditions: the lease in this row has its secret and time left."""
+    return (*same_lease(row), JobRow.lease == row.lease, JobRow.lease_until >= Now())
+
+
+def change_held(session: Session, row: Row, *, visible: bool = True, **values: Any) -> None:
+    """Change the job of a lease that is held. Raises `ConflictError` where it is lost by now."""
+    if not transitions.change(session, row.seq, *held(row), visible=visible, **values):
+        raise _lost(row)
 
 
 def fail(db: Database, rules: JobRules, namespace: str, id: str, failed: job_protocol.FailJob) -> Json:
     """Record that a job failed on its worker, and return it. Raises `ConflictError` for a lost lease."""
     with transitions.job_transaction(db) as session:
-        row = require_lease(session, namespace, id, failed.fence)
+        row = require_lease(session, namespace, id, failed.lease)
         logs.append(session, row.seq, failed.log)
-        _end_attempt(session, rules, row, failed.failure, lost=0, detail=dict(failed.provenance))
+        change_held(session, row, lost=0)
+        _end_attempt(session, rules, row, failed.failure, detail=dict(failed.provenance))
         workers.mark_seen(session, namespace, row.worker, now(session))
         return tracking.at(session, rules, row.seq).job
 
 
-def hand_back(db: Database, rules: JobRules, namespace: str, id: str, fence: int) -> Json:
+def hand_back(db: Database, rules: JobRules, namespace: str, id: str, secret: str) -> Json:
     """Queue a job again without counting the attempt, and return it. Raises `ConflictError` for a lost lease."""
     with transitions.job_transaction(db) as session:
-        row = require_lease(session, namespace, id, fence)
+        row = require_lease(session, namespace, id, secret)
         if row.cancelling:
             _cancelled(session, row)
         else:
             attempts = max(0, row.attempts - 1)
-            transitions.change(session, row.seq, *lease_guards(row), **REQUEUED, attempts=attempts, next_at=0.0)
+            change_held(session, row, **REQUEUED, attempts=attempts, next_at=0.0)
             transitions.record_event(session, row.seq, job_protocol.QUEUED, "handed back", row.worker_name)
         workers.mark_seen(session, namespace, row.worker, now(session))
         return tracking.at(session, rules, row.seq).job
@@ -84,7 +107,8 @@ def expire(db: Database, rules: JobRules) -> None:
             kind = job_protocol.POISON if lost >= rules.poison_after else job_protocol.TRANSIENT
             times = f" {lost} times in a row" if lost > 1 else ""
             message = f"Lost the worker of this job{times}. The last worker was {row.worker_name}."
-            _end_attempt(session, rules, row, job_protocol.JobFailure(kind, message, "lost_worker"), lost=lost)
+            transitions.change(session, row.seq, *same_lease(row), visible=False, lost=lost)
+            _end_attempt(session, rules, row, job_protocol.JobFailure(kind, message, "lost_worker"), lost=True)
 
 
 def extend_after_downtime(db: Database, rules: JobRules) -> None:
@@ -100,10 +124,9 @@ def extend_after_downtime(db: Database, rules: JobRules) -> None:
         downtime = workers.seconds_since_contact(session)
         if downtime < rules.lease / 3:
             return
-        until = now(session) + rules.lease
-        guards = (JobRow.state == job_protocol.RUNNING, JobRow.lease_until < until)
-        for seq in session.execute(select(JobRow.seq).where(*guards)).scalars().all():
-            transitions.change(session, seq, *guards, visible=False, lease_until=until)
+        running = (JobRow.state == job_protocol.RUNNING, JobRow.lease_until < Now() + rules.lease)
+        for seq in session.execute(select(JobRow.seq).where(*running)).scalars().all():
+            transitions.change(session, seq, running[0], visible=False, lease_until=end_after(rules.lease))
         workers.shift_last_seen(session, rules, downtime)
 
 
@@ -112,35 +135,43 @@ def _expired(session: Session) -> list[Row]:
 
 
 def _end_attempt(
-    session: Session, rules: JobRules, row: Row, failure: job_protocol.JobFailure, *, lost: int, detail: Any = None
+    session: Session,
+    rules: JobRules,
+    row: Row,
+    failure: job_protocol.JobFailure,
+    *,
+    lost: bool = False,
+    detail: Any = None,
 ) -> None:
-    """Close a job after a failed attempt, or queue it for a later retry, preferably on another worker."""
+    """Close a job after a failed attempt, or queue it for a later retry, preferably on another worker.
+
+    What one worker calls permanent or poison, another one that is live tries, too: one alone cannot fail a request for
+    all. `lost`: the lease expired.
+    """
     if row.cancelling:
         _cancelled(session, row)
         return
     note = f"{failure.kind} {failure.name}: {failure.message}"
-    counters.COMPILES.labels(row.arch or "ref", _outcome(rules, row, failure, lost)).inc()
-    if failure.kind != job_protocol.TRANSIENT or row.attempts >= rules.attempts:
+    refused = failure.kind != job_protocol.TRANSIENT and not lost
+    # For a crash, that of an earlier attempt elsewhere counts, too.
+    others = {row.refused_by, row.avoid if failure.kind == job_protocol.POISON else None} - {None, row.worker}
+    contested = refused and not others and workers.another_could(session, rules, row)
+    final = not contested and (failure.kind != job_protocol.TRANSIENT or row.attempts >= rules.attempts)
+    outcome = (
+        "quarantined" if failure.kind == job_protocol.POISON else "lost" if lost else "failed" if final else "retried"
+    )
+    counters.COMPILES.labels(row.arch or "ref", outcome).inc()
+    if final:
         failures.remember(session, rules, row, failure)
-        transitions.change(session, row.seq, *lease_guards(row), lost=lost)
         close_failed(session, row.seq, failures.text_of(failure))
         transitions.record_event(session, row.seq, job_protocol.FAILED, note, row.worker_name, detail)
         return
     pause = min(rules.backoff_most, rules.backoff * 2 ** min(60, max(0, row.attempts - 1)))
-    later = {"lost": lost, "avoid": row.worker, "next_at": now(session) + pause}
-    transitions.change(session, row.seq, *lease_guards(row), **REQUEUED, **later)
+    later = {"avoid": row.worker, "next_at": Now() + pause, "refused_by": row.worker if refused else row.refused_by}
+    transitions.change(session, row.seq, *same_lease(row), **REQUEUED, **later)
     transitions.record_event(
         session, row.seq, job_protocol.QUEUED, f"{note} (retry in {pause:g} s)", row.worker_name, detail
     )
-
-
-def _outcome(rules: JobRules, row: Row, failure: job_protocol.JobFailure, lost: int) -> str:
-    """What the metrics call the end of an attempt."""
-    if failure.kind == job_protocol.POISON:
-        return "quarantined"
-    if lost:
-        return "lost"
-    return "failed" if failure.kind != job_protocol.TRANSIENT or row.attempts >= rules.attempts else "retried"
 
 
 def close_failed(session: Session, seq: int, failure: str) -> None:
@@ -152,5 +183,5 @@ def close_failed(session: Session, seq: int, failure: str) -> None:
 
 def _cancelled(session: Session, row: Row) -> None:
     counters.COMPILES.labels(row.arch or "ref", "cancelled").inc()
-    transitions.change(session, row.seq, *lease_guards(row), **CLOSED, state=job_protocol.CANCELLED)
+    transitions.change(session, row.seq, *same_lease(row), **CLOSED, state=job_protocol.CANCELLED)
     transitions.record_event(session, row.seq, job_protocol.CANCELLED, "stopped by its worker", row.worker_name)

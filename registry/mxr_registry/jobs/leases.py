@@ -1,6 +1,7 @@
-"""Claim a job, and keep its lease with heartbeats. Each claim increases the fencing number of the job.
+"""Claim a job, and keep its lease with heartbeats.
 
-A claim that finds no job only reads. A job that it finds is claimed in a separate transaction, which checks again:
+A claim brings the secret of the lease that it gets; the same claim again gets the same lease. A claim that finds no job
+only reads. A job that it finds is claimed in a separate transaction, which checks again:
 highest priority first, then oldest first. A job is closed instead if its artifact has been published since.
 """
 
@@ -17,7 +18,6 @@ from sqlalchemy import bindparam, func, or_, select
 from mxr.artifact.attributes import Request
 from mxr.artifact.key import Key
 from mxr.errors import Json, UsageError
-from mxr.protocol import capabilities
 from mxr.protocol import jobs as job_protocol
 from mxr.protocol.jobs import HeartbeatReply
 from mxr.util.codec import canonical, decode, encode
@@ -25,7 +25,7 @@ from mxr_registry.artifacts import resolution
 from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.job_tables import JobRow
-from mxr_registry.database.session import Database, Row, Session, now
+from mxr_registry.database.session import Database, Now, Row, Session, now
 from mxr_registry.database.tables import ModelRow
 from mxr_registry.json_text import stored
 
@@ -36,7 +36,10 @@ PAGES = (20, 200, 2_000)
 """Sizes of the first page of rows, the second, and all later ones."""
 
 DUE_JOBS = (
-    select(JobRow.seq, JobRow.rank, JobRow.lane, JobRow.constraints_json, JobRow.avoid, JobRow.next_at)
+    select(
+        *(JobRow.seq, JobRow.rank, JobRow.namespace, JobRow.lane, JobRow.constraints_json, JobRow.next_at),
+        *(JobRow.avoid, JobRow.refused_by),
+    )
     .where(
         JobRow.namespace == bindparam("namespace"),
         JobRow.state == job_protocol.QUEUED,
@@ -52,6 +55,12 @@ DUE_JOBS = (
 NEXT_LANE = select(func.min(JobRow.lane)).where(
     JobRow.namespace == bindparam("namespace"), JobRow.state == job_protocol.QUEUED, JobRow.lane > bindparam("lane")
 )
+HELD = select(*JobRow.__table__.c).where(
+    JobRow.state == job_protocol.RUNNING,
+    JobRow.worker == bindparam("worker"),
+    JobRow.lease == bindparam("lease"),
+    JobRow.lease_until >= Now(),
+)
 MODEL = select(ModelRow.onnx, ModelRow.manifest_json).where(
     ModelRow.namespace == bindparam("namespace"), ModelRow.model == bindparam("model"), ModelRow.complete
 )
@@ -61,12 +70,14 @@ MODEL = select(ModelRow.onnx, ModelRow.manifest_json).where(
 class ClaimFilter:
     """The jobs that one worker may claim. `job`: the full id of the only job that it wants.
 
-    `cross_lanes`: lane patterns for which it may cross-compile (see `lanes.cross_lanes_of`).
+    `lease`: the sha256 of the secret of the lease. `cross_lanes`: lane patterns for which it may cross-compile (see
+    `lanes.cross_lanes_of`).
     """
 
     worker: str
     namespace: str
     lanes: tuple[str, ...]
+    lease: str
     job: str | None = None
     cross_lanes: tuple[str, ...] = ()
 
@@ -88,12 +99,13 @@ def claim_filter(db: Database, namespace: str, message: job_protocol.Claim) -> C
     Raises `NotFoundError` for an unknown worker or job, and `NoWorkerError` for a job that the worker cannot compile.
     """
     with db.reading() as session:
-        worker = workers.find_worker(session, namespace, message.worker)
+        worker = workers.authenticate(session, namespace, message.credential)
         job = tracking.find_job(session, namespace, message.job) if message.job else None
     if job is not None and lanes.compile_method(worker.can_json, job.lane, job.constraints_json) is None:
         raise workers.no_worker_error(_request(job))
     can = lanes.capabilities_of(worker.can_json)
-    return ClaimFilter(worker.id, namespace, lanes.lanes_of(can), job.id if job else None, lanes.cross_lanes_of(can))
+    lease, crossed = workers.digest_of(message.lease), lanes.cross_lanes_of(can)
+    return ClaimFilter(worker.id, namespace, lanes.lanes_of(can), lease, job.id if job else None, crossed)
 
 
 def _request(row: Row) -> Request:
@@ -109,17 +121,27 @@ def claim(db: Database, rules: JobRules, claims: ClaimFilter, *, waiting: bool =
     lease_endings.expire(db, rules)
     with db.reading() as session:
         worker = workers.find_worker(session, claims.namespace, claims.worker)
+        if known := _held(session, claims):
+            return _document(session, rules, worker, known)
         update_due = workers.seen_update_due(worker, now(session), rules, waiting)
         found = _next(session, rules, worker, claims)
     if found is None and not update_due:
         return None
     with transitions.job_transaction(db) as session:
+        # The same claim can come twice at once.
+        if known := _held(session, claims):
+            return _document(session, rules, worker, known)
         workers.mark_seen(session, claims.namespace, worker.id, now(session))
         while found is not None and (found := _next(session, rules, worker, claims)) is not None:
-            lease = _take(session, rules, worker, session.execute(tracking.BY_SEQ, {"of": found.seq}).one())
+            lease = _take(session, rules, claims, worker, session.execute(tracking.BY_SEQ, {"of": found.seq}).one())
             if lease is not None:
                 return lease
     return None
+
+
+def _held(session: Session, claims: ClaimFilter) -> Row | None:
+    """The job whose lease an earlier claim with the same secret got."""
+    return session.execute(HELD, {"worker": claims.worker, "lease": claims.lease}).first()
 
 
 def wanted_job_closed(db: Database, claims: ClaimFilter) -> bool:
@@ -134,7 +156,7 @@ def _next(session: Session, rules: JobRules, worker: Row, claims: ClaimFilter) -
     if claims.job:
         # The caller names this job, so back-off and remembered failures do not apply.
         row = tracking.find_job(session, claims.namespace, claims.job)
-        return row if row.state == job_protocol.QUEUED else None
+        return row if row.state == job_protocol.QUEUED and not _left_to_others(session, rules, worker, row) else None
     wanted = dict.fromkeys((*claims.lanes, *_queued_cross_lanes(session, claims)))
     firsts = [next(_suitable_jobs(session, rules, worker, lane), None) for lane in wanted]
     return min((row for row in firsts if row is not None), key=lambda row: (row.rank, row.seq), default=None)
@@ -155,7 +177,8 @@ def _suitable_jobs(session: Session, rules: JobRules, worker: Row, lane: str) ->
     """The jobs of a lane that this worker can compile now, in order.
 
     A job is cross-compiled only if no known worker can compile it on the GPU itself. A worker on which a job failed
-    last gets it again only after the head start of other workers, or if no other worker can take it.
+    last gets it again only after the head start of other workers, or if no other worker can take it; one that said
+    that it cannot be compiled, only if no other one is live that could.
     """
     live: LiveCapabilities | None = None
     for row in _due_jobs(session, worker, lane):
@@ -166,12 +189,19 @@ def _suitable_jobs(session: Session, rules: JobRules, worker: Row, lane: str) ->
             live = live or LiveCapabilities(session, rules, worker.namespace)
             if live.any_natively(lane, row.constraints_json):
                 continue
+        if _left_to_others(session, rules, worker, row):
+            continue
         if (
             row.avoid != worker.id
             or _head_start_over(session, row)
             or not workers.another_can_take(session, rules, worker, row)
         ):
             yield row
+
+
+def _left_to_others(session: Session, rules: JobRules, worker: Row, row: Row) -> bool:
+    """Whether this worker said that the job cannot be compiled, and another one that is live has not tried."""
+    return row.refused_by == worker.id and workers.another_could(session, rules, row)
 
 
 def _head_start_over(session: Session, row: Row) -> bool:
@@ -197,7 +227,7 @@ def _page_sizes() -> Iterator[int]:
         yield PAGES[-1]
 
 
-def _take(session: Session, rules: JobRules, worker: Row, row: Row) -> Json | None:
+def _take(session: Session, rules: JobRules, claims: ClaimFilter, worker: Row, row: Row) -> Json | None:
     """Lease a queued job to this worker, or close the job if there is nothing to compile."""
     request = _request(row)
     artifact = None
@@ -209,31 +239,37 @@ def _take(session: Session, rules: JobRules, worker: Row, row: Row) -> Json | No
         transitions.change(session, row.seq, JobRow.state == job_protocol.QUEUED, **done)
         transitions.record_event(session, row.seq, job_protocol.DONE, f"already published: {artifact}")
         return None
-    model = session.execute(MODEL, {"namespace": row.namespace, "model": row.model}).first()
-    if model is None:
+    if session.execute(MODEL, {"namespace": row.namespace, "model": row.model}).first() is None:
         message = "The registry no longer has the bytes of this model."
         lease_endings.close_failed(
             session, row.seq, failures.text_of(job_protocol.JobFailure(job_protocol.TRANSIENT, message, "no_model"))
         )
         transitions.record_event(session, row.seq, job_protocol.FAILED, message)
         return None
-    method = _start_lease(session, rules, worker, row)
+    _start_lease(session, rules, claims, worker, row)
+    return _document(session, rules, worker, session.execute(tracking.BY_SEQ, {"of": row.seq}).one())
+
+
+def _document(session: Session, rules: JobRules, worker: Row, row: Row) -> Json:
+    """The lease of a running job for its worker."""
+    method = lanes.compile_method(worker.can_json, row.lane, row.constraints_json)
+    assert method is not None
+    model = session.execute(MODEL, {"namespace": row.namespace, "model": row.model}).one()
     return {
         "job": row.id,
-        "fence": row.fence + 1,
         "seconds": rules.lease,
         "key": stored(row.key_json),
         "constraints": stored(row.constraints_json),
         "model": stored(model.manifest_json),
         "onnx": model.onnx,
         "target": method.target,
-        "attempt": row.attempts + 1,
+        "attempt": row.attempts,
         "cross": method.cross,
         "file_name": row.file_name,
     }
 
 
-def _start_lease(session: Session, rules: JobRules, worker: Row, row: Row) -> capabilities.CompileMethod:
+def _start_lease(session: Session, rules: JobRules, claims: ClaimFilter, worker: Row, row: Row) -> None:
     can = lanes.capabilities_of(worker.can_json)
     method = lanes.compile_method(worker.can_json, row.lane, row.constraints_json)
     assert method is not None
@@ -248,25 +284,23 @@ def _start_lease(session: Session, rules: JobRules, worker: Row, row: Row) -> ca
             encode(lanes.expected_attributes(can, method, lanes.constraints_of(row.constraints_json)))
         ),
         "fence": row.fence + 1,
+        "lease": claims.lease,
         "attempts": row.attempts + 1,
-        "lease_until": moment + rules.lease,
+        "lease_until": Now() + rules.lease,
         "started_at": moment,
     }
     transitions.change(session, row.seq, JobRow.state == job_protocol.QUEUED, JobRow.version == row.version, **values)
     transitions.record_event(session, row.seq, job_protocol.RUNNING, f"attempt {row.attempts + 1}", worker.name)
     logs.append(session, row.seq, f"== attempt {row.attempts + 1} on {worker.name} ==\n")
     attempts.begin(session, row, worker.name, moment)
-    return method
 
 
 def heartbeat(db: Database, rules: JobRules, namespace: str, id: str, beat: job_protocol.Heartbeat) -> HeartbeatReply:
     """Renew a lease, record the phase and new log text, and return the reply. Raises `ConflictError`."""
     with transitions.job_transaction(db) as session:
-        row = lease_endings.require_lease(session, namespace, id, beat.fence)
-        until = max(row.lease_until, now(session) + rules.lease)
-        new_phase = row.phase != beat.phase
-        guards = lease_endings.lease_guards(row)
-        transitions.change(session, row.seq, *guards, visible=new_phase, phase=beat.phase, lease_until=until)
+        row = lease_endings.require_lease(session, namespace, id, beat.lease)
+        new_phase, until = row.phase != beat.phase, lease_endings.end_after(rules.lease)
+        lease_endings.change_held(session, row, visible=new_phase, phase=beat.phase, lease_until=until)
         logs.append(session, row.seq, beat.log)
         if new_phase:
             attempts.note_phase(session, row.seq, beat.phase)

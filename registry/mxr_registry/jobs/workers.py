@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
+from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import bindparam, delete, exists, func, select, update
+from sqlalchemy import bindparam, case, delete, exists, func, select, update
 
 from mxr.artifact.attributes import Constraints, Request
 from mxr.artifact.key import Key
 from mxr.artifact.limits import MAX_ALL_CAPABILITIES, MAX_WORKERS
 from mxr.artifact.target import GfxArch, userland
 from mxr.consumers.ort.recording_form import runtime_in
-from mxr.errors import Json, NotFoundError, NoWorkerError, TemporaryError
+from mxr.errors import ConflictError, Json, NotFoundError, NoWorkerError, TemporaryError
 from mxr.protocol import jobs as job_protocol
 from mxr.protocol.jobs import DeclaredPool, Pools
 from mxr.util.codec import canonical, encode, time_text
@@ -30,6 +31,9 @@ from .live_capabilities import REGISTERED, LiveCapabilities
 DELETE_AFTER = 7 * 86400.0
 """Seconds without contact after which a worker is deleted."""
 
+BY_CREDENTIAL = select(*WorkerRow.__table__.c).where(
+    WorkerRow.namespace == bindparam("namespace"), WorkerRow.credential == bindparam("of"), WorkerRow.left_at.is_(None)
+)
 BY_ID = select(*WorkerRow.__table__.c).where(
     WorkerRow.namespace == bindparam("namespace"), WorkerRow.id == bindparam("of")
 )
@@ -43,17 +47,25 @@ MARK_SEEN = (
 def register_worker(
     session: Session, rules: JobRules, namespace: str, created_by: str, message: job_protocol.RegisterWorker
 ) -> tuple[Json, bool]:
-    """Register a worker with its capabilities. Return it, and whether it is new. The same name keeps its id.
+    """Register a worker with its capabilities. Return it, and whether it is new. The same credential keeps its id.
 
-    Raises `UsageError`.
+    Raises `UsageError`, and `ConflictError` for the name of another worker that is live.
     """
     lanes.check_capabilities(message.can)
-    moment = now(session)
-    session.execute(
-        delete(WorkerRow).where(WorkerRow.namespace == namespace, WorkerRow.seen_at < moment - DELETE_AFTER)
-    )
+    moment, credential, own = now(session), digest_of(message.credential), WorkerRow.namespace == namespace
+    session.execute(delete(WorkerRow).where(own, WorkerRow.seen_at < moment - DELETE_AFTER))
+    before = session.execute(select(*WorkerRow.__table__.c).where(own, WorkerRow.name == message.name)).one_or_none()
+    if before is not None and before.credential != credential and before.left_at is None:
+        left = before.seen_at + rules.lost_after - moment
+        if left > 0 and before.credential is not None:
+            raise ConflictError(
+                f"Another worker is registered as {message.name[:200]!r}, and it is live.",
+                hint=f"Give this one another name (MXR_WORKER_NAME), or wait {left:.0f} s until that one is lost.",
+            )
+    session.execute(delete(WorkerRow).where(own, WorkerRow.credential == credential, WorkerRow.name != message.name))
     toolchain = failures.toolchain_text(message.can.toolchain)
     values: dict[str, Any] = {
+        "credential": credential,
         "can_json": canonical(encode(message.can)),
         "toolchain": failures.toolchain_hash(toolchain),
         "toolchain_json": toolchain,
@@ -63,7 +75,9 @@ def register_worker(
     }
     id = secrets.token_hex(16)
     new = values | {"id": id, "created_at": moment}
-    upsert(session, WorkerRow, {"namespace": namespace, "name": message.name}, new, values)
+    # In the statement: the same registration can come twice at once.
+    kept = case((WorkerRow.credential == credential, WorkerRow.id), else_=id)
+    upsert(session, WorkerRow, {"namespace": namespace, "name": message.name}, new, values | {"id": kept})
     if session.execute(select(func.count()).where(WorkerRow.namespace == namespace)).scalar_one() > MAX_WORKERS:
         raise TemporaryError(
             f"{MAX_WORKERS} workers are registered, which is the limit.",
@@ -101,18 +115,17 @@ def show_worker(session: Session, rules: JobRules, namespace: str, id: str) -> J
     """Return a worker by its full id, also of one that signed off. Raises `NotFoundError`."""
     row = session.execute(_select(namespace).where(WorkerRow.id == id)).first()
     if row is None:
-        raise _no_worker(id)
+        raise _no_worker(repr(id[:64]))
     return _document(row, now(session), rules)
 
 
-def leave(session: Session, rules: JobRules, namespace: str, id: str) -> Json:
+def leave(session: Session, rules: JobRules, namespace: str, credential: str) -> Json:
     """Sign a worker off until it registers again, and return it. Raises `NotFoundError`.
 
     Its row stays, so that a job that failed on it last still prefers another worker.
     """
     moment = now(session)
-    find_worker(session, namespace, id)
-    same = (WorkerRow.namespace == namespace, WorkerRow.id == id)
+    same = (WorkerRow.namespace == namespace, WorkerRow.id == authenticate(session, namespace, credential).id)
     session.execute(update(WorkerRow).where(*same).values(left_at=moment, seen_at=moment))
     return _document(session.execute(_select(namespace).where(*same)).one(), moment, rules)
 
@@ -121,12 +134,25 @@ def find_worker(session: Session, namespace: str, id: str) -> Row:
     """Return a registered worker by its full id. Raises `NotFoundError`, also for a worker that has signed off."""
     row = session.execute(BY_ID, {"namespace": namespace, "of": id}).first()
     if row is None or row.left_at is not None:
-        raise _no_worker(id)
+        raise _no_worker(repr(id[:64]))
     return row
 
 
-def _no_worker(id: str) -> NotFoundError:
-    return NotFoundError(f"There is no worker {id[:64]!r}.", hint="Register it (`POST /v1/workers`).")
+def authenticate(session: Session, namespace: str, credential: str) -> Row:
+    """Return the registered worker with this secret. Raises `NotFoundError`, also for a worker that has signed off."""
+    row = session.execute(BY_CREDENTIAL, {"namespace": namespace, "of": digest_of(credential)}).first()
+    if row is None:
+        raise _no_worker("with this credential")
+    return row
+
+
+def digest_of(secret: str) -> str:
+    """Return the sha256 under which the database knows a secret of a worker."""
+    return sha256(secret.encode()).hexdigest()
+
+
+def _no_worker(which: str) -> NotFoundError:
+    return NotFoundError(f"There is no worker {which}.", hint="Register it (`POST /v1/workers`).")
 
 
 def seen_update_due(row: Row, moment: float, rules: JobRules, waiting: bool) -> bool:
@@ -213,6 +239,23 @@ def needed_worker(session: Session, rules: JobRules, job: Row) -> str | None:
     return _needed(lanes.key_of(job.lane), constraints)
 
 
+def another_could(session: Session, rules: JobRules, job: Row) -> bool:
+    """Whether another live worker than the one that has refused a job, or has it now, could compile it."""
+    moment, known = now(session), {job.refused_by, getattr(job, "worker", None)}
+    for other in live(session, rules, job.namespace):
+        if other.id in known or lanes.compile_method(other.can_json, job.lane, job.constraints_json) is None:
+            continue
+        if not _remembers(session, job, other, moment):
+            return True
+    return False
+
+
+def _remembers(session: Session, job: Row, worker: Row, moment: float) -> bool:
+    """Whether a failure of a job is remembered for the toolchain of a worker."""
+    blocked = exists().where(JobRow.seq == job.seq, failures.is_remembered(worker.toolchain, moment))
+    return bool(session.execute(select(blocked)).scalar_one())
+
+
 def another_can_take(session: Session, rules: JobRules, worker: Row, job: Row) -> bool:
     """Whether another live and idle worker can compile a job and has no remembered failure of it."""
     moment = now(session)
@@ -220,8 +263,7 @@ def another_can_take(session: Session, rules: JobRules, worker: Row, job: Row) -
         method = lanes.compile_method(other.can_json, job.lane, job.constraints_json)
         if other.id == worker.id or other.job or method is None:
             continue
-        blocked = exists().where(JobRow.seq == job.seq, failures.is_remembered(other.toolchain, moment))
-        if not session.execute(select(blocked)).scalar_one():
+        if not _remembers(session, job, other, moment):
             return True
     return False
 

@@ -237,7 +237,7 @@ async def hand_back_job(
 
     Queue the job again. The attempt does not count.
     """
-    end = partial(lease_endings.hand_back, services.db, services.rules, caller.namespace, id, message.fence)
+    end = partial(lease_endings.hand_back, services.db, services.rules, caller.namespace, id, message.lease)
     return await _changed_lease(services, end)
 
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 from fastapi import Response
 
 from mxr.errors import Json
-from mxr.protocol.jobs import Pools, RegisterWorker, WorkerInfo, Workers
+from mxr.protocol.jobs import Pools, RegisterWorker, SignOff, WorkerInfo, Workers
 from mxr_registry.jobs import workers
 from mxr_registry.openapi import STORED, errors
+from mxr_registry.server.scoped import fixed_path
 
 from .deps import CallerDep, PageQuery, ServicesDep, WorkerId, created, scoped_router
 
 router = scoped_router(prefix="/v1", tags=["workers"])
+fixed_path(router, "/workers/sign-off", "GET")
 
 
-@router.post("/workers", response_model=WorkerInfo, responses=STORED)
+@router.post("/workers", response_model=WorkerInfo, responses=STORED | errors(409))
 def register_worker(message: RegisterWorker, response: Response, services: ServicesDep, caller: CallerDep) -> Json:
     """Register a worker.
 
-    A worker that registers again under the same name keeps its id. Claims and heartbeats keep a worker alive.
+    A worker that registers again with the same credential keeps its id. Claims and heartbeats keep a worker alive. The
+    name of a live one is refused with 409; when it counts as lost, the name is free.
     """
     with services.db.writing() as session:
         known = (session, services.rules, caller.namespace, caller.principal)
@@ -37,14 +40,14 @@ def get_worker(id: WorkerId, services: ServicesDep, caller: CallerDep) -> Json:
         return workers.show_worker(session, services.rules, caller.namespace, id)
 
 
-@router.delete("/workers/{id}", response_model=WorkerInfo, responses=errors(404))
-def sign_off_worker(id: WorkerId, services: ServicesDep, caller: CallerDep) -> Json:
+@router.post("/workers/sign-off", response_model=WorkerInfo, responses=errors(404))
+def sign_off_worker(message: SignOff, services: ServicesDep, caller: CallerDep) -> Json:
     """Sign off a worker.
 
     The worker is no longer live and gets no jobs until it registers again. A lease that it holds stays valid.
     """
     with services.db.writing() as session:
-        return workers.leave(session, services.rules, caller.namespace, id)
+        return workers.leave(session, services.rules, caller.namespace, message.credential)
 
 
 @router.get("/workers", response_model=Workers)

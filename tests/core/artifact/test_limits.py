@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from harness.workers import secret_of
 
 from mxr.artifact import limits
 from mxr.artifact.attributes import Attributes, Constraints
@@ -14,6 +15,8 @@ from mxr.host_facts import HostTarget, HostToolchain
 from mxr.protocol import jobs as job_protocol
 from mxr.protocol.artifacts import ModelClaim, Publish
 from mxr.util import codec
+
+SECRET = secret_of("a lease")
 
 
 def nested(levels: int) -> Any:
@@ -56,7 +59,7 @@ def test_builds(kind: Any) -> None:
 @pytest.mark.parametrize("kind", [Publish, job_protocol.FailJob])
 def test_depth_of_provenance(kind: Any, levels: int) -> None:
     wrong = {"provenance": {"a": nested(levels)}}
-    others = {"fence": 1, "failure": job_protocol.JobFailure("transient", "x")}
+    others = {"lease": SECRET, "failure": job_protocol.JobFailure("transient", "x")}
     if kind is Publish:
         others = {"key": Key("sha256:" + "0" * 64, "ref", "2.16", ()), "manifest": None}
     assert kind(**others, provenance={"a": nested(limits.MAX_PROVENANCE_DEPTH - 1)})
@@ -73,11 +76,11 @@ def test_what_workers_send() -> None:
         lambda: job_protocol.WorkerCapabilities((HostTarget("gfx908"),) * 65, HostToolchain()),
         lambda: job_protocol.JobFailure("transient", "x" * (limits.MAX_MESSAGE_LENGTH + 1)),
         lambda: job_protocol.JobFailure("transient", "x", "y" * (limits.MAX_WORD_LENGTH + 1)),
-        lambda: job_protocol.Heartbeat(1, log="x" * (limits.MAX_LOG_BYTES + 1)),
-        lambda: job_protocol.Heartbeat(1, phase="x" * (limits.MAX_PHASE_LENGTH + 1)),
-        lambda: job_protocol.FinishJob(1, artifact, log="x" * (limits.MAX_LOG_BYTES + 1)),
-        lambda: job_protocol.FailJob(1, failure, log="x" * (limits.MAX_LOG_BYTES + 1)),
-        lambda: job_protocol.FailJob(1, failure, provenance={"x": "y" * limits.MAX_PROVENANCE_BYTES}),
+        lambda: job_protocol.Heartbeat(SECRET, log="x" * (limits.MAX_LOG_BYTES + 1)),
+        lambda: job_protocol.Heartbeat(SECRET, phase="x" * (limits.MAX_PHASE_LENGTH + 1)),
+        lambda: job_protocol.FinishJob(SECRET, artifact, log="x" * (limits.MAX_LOG_BYTES + 1)),
+        lambda: job_protocol.FailJob(SECRET, failure, log="x" * (limits.MAX_LOG_BYTES + 1)),
+        lambda: job_protocol.FailJob(SECRET, failure, provenance={"x": "y" * limits.MAX_PROVENANCE_BYTES}),
     ):
         with pytest.raises(UsageError, match=r"at most|1 to 64"):
             make()

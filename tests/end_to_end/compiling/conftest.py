@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from end_to_end.stack import PATIENCE, Host, Registry, Stack, clean_environ, eve
 from harness import tokens
 from harness.programs import Program
 from paths import DOUBLES
+from urllib3.exceptions import HTTPError
 
 REF = ("--kind", "ref", "--migraphx", "2.15", "--batch", "4", "--for", "python")
 """A request that the double of MIGraphX can compile for."""
@@ -118,6 +120,10 @@ def worker(tmp_path: Path, registry: Registry) -> Iterator[Callable[..., Worker]
     yield start
     for each in started:
         each.end(signal.SIGKILL)
+        # Otherwise it counts as live for some seconds of the next test.
+        for file in each.home.rglob("credentials/*"):
+            with suppress(HTTPError):
+                registry.ask("POST", "/v1/workers/sign-off", {"credential": file.read_text()})
 
 
 @pytest.fixture

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from end_to_end.stack import Host, Registry, finish
+from harness.workers import lease_of, registered
 
 from .conftest import PATIENCE, REF, Worker, asked, closed, eventually, running
 
@@ -56,25 +58,24 @@ def test_a_frozen_worker_cannot_finish_over_its_successor(
 
 
 def test_a_stale_finish_is_refused(mxr: Host, registry: Registry, convnet: Path) -> None:
-    """The registry itself: a fencing number that is not the latest neither publishes nor fails nor keeps."""
+    """The registry itself: the secret of an earlier lease neither publishes nor fails nor keeps."""
     job = asked(mxr, convnet)
     can = {"targets": [{"arch": "ref", "kind": "ref"}], "toolchain": {"migraphx": "2.15.0"}}
-    ids = [_said(registry, "/v1/workers", {"name": name, "can": can})["id"] for name in ("a", "b")]
-    old = _said(registry, "/v1/jobs/claim", {"worker": ids[0], "job": job})["lease"]
-    _said(registry, f"/v1/jobs/{job}/handback", {"fence": old["fence"]})
-    new = _said(registry, "/v1/jobs/claim", {"worker": ids[1], "job": job})["lease"]
-    assert new["fence"] > old["fence"]
+    ids = [registered(partial(_said, registry), name, can) for name in ("a", "b")]
+    old = lease_of(partial(_said, registry), ids[0], job=job)
+    _said(registry, "POST", f"/v1/jobs/{job}/handback", {"lease": old["secret"]})
+    assert lease_of(partial(_said, registry), ids[1], job=job)["job"] == old["job"]
     artifact = {"key": old["key"], "manifest": old["model"]}
     failure = {"kind": "permanent", "message": "no"}
     for verb, body in (("finish", {"artifact": artifact}), ("fail", {"failure": failure}), ("heartbeat", {})):
-        reply = registry.ask("POST", f"/v1/jobs/{job}/{verb}", {"fence": old["fence"], **body})
+        reply = registry.ask("POST", f"/v1/jobs/{job}/{verb}", {"lease": old["secret"], **body})
         assert (reply.status, reply.json()["code"]) == (409, "conflict"), verb
     assert mxr("jobs", job, "--json").json["state"] == "running"
     mxr("jobs", job, "--cancel")
 
 
-def _said(registry: Registry, path: str, body: Any) -> Any:
-    reply = registry.ask("POST", path, body)
+def _said(registry: Registry, method: str, path: str, body: Any) -> Any:
+    reply = registry.ask(method, path, body)
     assert reply.status < 300, reply.data
     return reply.json()
 

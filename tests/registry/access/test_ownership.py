@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
+from harness.workers import claim_of, lease_of, registered, registration_of, secret_of
 from registry.registry_client import GFX908, ONNX, REF, REF_CAPABILITIES, Parts, RegistryUnderTest, marked, on_sqlite
 
 from mxr.artifact.limits import MAX_LOCKS_EACH
@@ -135,11 +136,10 @@ class TestPublish:
         """Not even under the name of the worker that built it."""
         both = principals("builder", "work", "publish")
         server.submit(parts.ref_key(model=server.register_model()))
-        worker = both.ok("POST", "/v1/workers", {"name": "w", "can": REF_CAPABILITIES})["id"]
-        lease = both.ok("POST", "/v1/jobs/claim", {"worker": worker})["lease"]
+        lease = lease_of(both.ok, registered(both.ok, "w", REF_CAPABILITIES))
         artifact = server.publication(lease)
         upload(both, REF)
-        job = both.ok("POST", f"/v1/jobs/{lease['job']}/finish", {"fence": lease["fence"], "artifact": artifact})
+        job = both.ok("POST", f"/v1/jobs/{lease['job']}/finish", {"lease": lease["secret"], "artifact": artifact})
         assert "was built by builder" in both.refused("DELETE", f"/v1/artifacts/{job['artifact']}")
 
     def test_what_it_tries_beyond_that(self, principals: Principals, parts: Parts) -> None:
@@ -148,7 +148,7 @@ class TestPublish:
         for method, path, body in (
             ("POST", f"/v1/artifacts/{own['id']}/promote", None),
             ("POST", f"/v1/jobs/{'0' * 32}/finish", {}),
-            ("POST", "/v1/jobs/claim", {"worker": "0" * 32}),
+            ("POST", "/v1/jobs/claim", claim_of("nobody")),
             ("DELETE", "/v1/tokens/000000000000", None),
             ("POST", "/v1/tokens", {"name": "mallory", "scopes": ["admin"]}),
             ("GET", "/v1/tokens", None),
@@ -360,10 +360,9 @@ class TestUploads:
     ) -> None:
         eve, _ = others
         server.submit(parts.ref_key(model=server.register_model(), env=marked("theirs")))
-        worker = eve.ok("POST", "/v1/workers", {"name": "w", "can": REF_CAPABILITIES})["id"]
-        lease = eve.ok("POST", "/v1/jobs/claim", {"worker": worker})["lease"]
+        lease = lease_of(eve.ok, registered(eve.ok, "w", REF_CAPABILITIES))
         artifact = server.publication(lease)
-        path, body = f"/v1/jobs/{lease['job']}/finish", {"fence": lease["fence"], "artifact": artifact}
+        path, body = f"/v1/jobs/{lease['job']}/finish", {"lease": lease["secret"], "artifact": artifact}
         assert eve("POST", path, body)[1]["context"]["missing"] == [sha256(REF).hexdigest()]
         upload(eve, REF)
         assert eve.ok("POST", path, body)["state"] == "done"
@@ -427,15 +426,32 @@ def test_two_scopes_allow_what_each_of_them_allows(
 
 
 @on_sqlite
-def test_a_worker_can_end_the_lease_of_another_one(
+def test_no_worker_can_touch_the_lease_of_another_one(
     server: RegistryUnderTest, principals: Principals, parts: Parts
 ) -> None:
-    """Leases have no secrets yet: docs/security.md says so."""
+    """Whatever it reads: the id of a worker and of its job, and what the registry answered."""
     one, two = principals("one", "work"), principals("two", "work")
     server.submit(parts.ref_key(model=server.register_model(), env=marked("lease")))
-    worker = one.ok("POST", "/v1/workers", {"name": "w1", "can": REF_CAPABILITIES})["id"]
-    lease = one.ok("POST", "/v1/jobs/claim", {"worker": worker})["lease"]
-    assert two.ok("POST", f"/v1/jobs/{lease['job']}/handback", {"fence": lease["fence"]})["state"] == "queued"
+    worker = registered(one.ok, "w1", REF_CAPABILITIES)
+    lease = lease_of(one.ok, worker)
+    job = f"/v1/jobs/{lease['job']}"
+    artifact = server.publication(lease)
+    failure = {"kind": "permanent", "message": "no"}
+    guesses = ("A" * 43, secret_of("w1"), secret_of(worker), sha256(lease["secret"].encode()).hexdigest()[:43])
+    for verb, body in (("handback", {}), ("heartbeat", {}), ("fail", {"failure": failure})):
+        for guess in guesses:
+            assert two("POST", f"{job}/{verb}", {"lease": guess, **body})[0] == 409, verb
+        for wrong in (1, "", None, lease["secret"][:-1], f"{lease['secret']} ", ["x"]):
+            assert two("POST", f"{job}/{verb}", {"lease": wrong, **body})[0] == 422, wrong
+    assert two("POST", f"{job}/finish", {"lease": guesses[0], "artifact": artifact})[0] == 409
+    status, said = two("POST", "/v1/workers", registration_of("w1", REF_CAPABILITIES) | {"credential": "B" * 43})
+    assert (status, said["code"]) == (409, "conflict") and "it is live" in said["detail"]
+    assert two("POST", "/v1/jobs/claim", {**claim_of("x"), "lease": lease["secret"]})[0] == 404
+    assert two("POST", "/v1/workers/sign-off", {"credential": "B" * 43})[0] == 404
+    known = json.dumps([two.ok("GET", "/v1/workers"), two.ok("GET", job), server.ok("GET", "/v1/events"), lease["job"]])
+    said = known + server.log.read_text()
+    assert lease["secret"] not in said and secret_of("w1") not in said
+    assert one.ok("POST", f"{job}/handback", {"lease": lease["secret"]})["state"] == "queued"
 
 
 @on_sqlite

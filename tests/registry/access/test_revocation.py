@@ -12,6 +12,7 @@ import pytest
 from harness.programs import command
 from harness.programs import run as run_program
 from harness.waiting import PendingRequest, until
+from harness.workers import claim_of
 from registry.registry_client import Parts, RegistryUnderTest, Start, marked, on_sqlite
 
 from mxr_registry.access import tokens
@@ -72,7 +73,7 @@ def test_a_claim_that_waits_gets_no_job_any_more(server: RegistryUnderTest, part
     model = server.register_model()
     worker = server.register_worker()
     id, header = make(server, "gpu", "work")
-    claim = PendingRequest(server.url, "POST", "/v1/jobs/claim", {"worker": worker, "wait": 60}, headers=header)
+    claim = PendingRequest(server.url, "POST", "/v1/jobs/claim", claim_of(worker, wait=60), headers=header)
     server.handled(claim)
     server.ok("DELETE", f"/v1/tokens/{id}")
     job = server.submit(parts.ref_key(model=model, env=marked("revoked claim")))

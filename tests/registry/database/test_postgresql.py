@@ -18,6 +18,7 @@ import psycopg
 import pytest
 from harness.programs import run as run_program
 from harness.waiting import until
+from harness.workers import claim_of
 from paths import DATA
 from registry.registry_client import Parts, RegistryUnderTest, Start
 from servers.postgresql import PostgreSQL, name_in
@@ -233,9 +234,9 @@ def test_a_waiter_outlasts_a_restart(own: tuple[PostgreSQL, Any], parts: Parts) 
     database, server = own
     can = {"targets": [{"arch": "gfx908", "num_cu": 120, "sramecc": "+", "xnack": "-"}]}
     can |= {"toolchain": {"rocm": "7.2.1", "migraphx": "2.15.0"}}
-    worker = server.call("POST", "/v1/workers", {"name": "one", "can": can})[1]["id"]
+    worker = server.register_worker("one", can)
     looks = database.log.read_text().count("jobs.touched >")
-    waiting = server.pending("POST", "/v1/jobs/claim", {"worker": worker, "wait": 60})
+    waiting = server.pending("POST", "/v1/jobs/claim", claim_of(worker, wait=60))
     # What it waits by: the looks for news, of which the first may come before the claim's own.
     until(lambda: database.log.read_text().count("jobs.touched >") >= looks + 4)
     database.restart(signal.SIGQUIT)

@@ -35,12 +35,12 @@ def test_each_claim_is_an_attempt_of_its_own(registry: Any, parts: Parts) -> Non
     registry.fail(registry.claim(first), "transient")
     registry.end_backoff(job["id"])
     handed = registry.claim(second)
-    registry.ok("POST", f"/v1/jobs/{job['id']}/handback", {"fence": handed["fence"]})
+    registry.ok("POST", f"/v1/jobs/{job['id']}/handback", {"lease": handed["secret"]})
     registry.claim(first)
     registry.lose_lease(job["id"], second)
     lease = registry.claim(second)
     registry.ok("POST", f"/v1/jobs/{job['id']}/cancel")
-    registry.ok("POST", f"/v1/jobs/{job['id']}/handback", {"fence": lease["fence"]})
+    registry.ok("POST", f"/v1/jobs/{job['id']}/handback", {"lease": lease["secret"]})
     found = [(worker, state) for worker, state, *_ in rows_of(registry)]
     assert found == [("first", "queued"), ("second", "queued"), ("first", "queued"), ("second", "cancelled")]
 
@@ -50,7 +50,7 @@ def test_attempts_and_phases_are_bounded(registry: Any, parts: Parts) -> None:
     worker = registry.register_worker()
     for _ in range(attempts.MAX_ATTEMPTS + 5):
         lease = registry.claim(worker)
-        registry.ok("POST", f"/v1/jobs/{job['id']}/handback", {"fence": lease["fence"]})
+        registry.ok("POST", f"/v1/jobs/{job['id']}/handback", {"lease": lease["secret"]})
     lease = registry.claim(worker)
     for number in range(attempts.MAX_PHASES + 5):
         registry.heartbeat(lease, phase=f"phase {number}")

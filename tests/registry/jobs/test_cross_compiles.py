@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from harness.workers import sign_off
 from registry.registry_client import Parts, Start, on_sqlite
 
 CONSTRAINTS = {"num_cu": 120, "chiplets": 1, "allow": ["cross"]}
@@ -41,7 +42,9 @@ def test_what_was_not_made_on_the_gpu_does_not_pass_as_such(registry: Any, parts
     registry.submit(parts.gpu_key(), constraints=CONSTRAINTS)
     lease = registry.claim(registry.register_worker("navi", navi(parts)))
     artifact = registry.publication(lease, parts.gfx908)
-    refused = registry.error("POST", f"/v1/jobs/{lease['job']}/finish", {"fence": 1, "artifact": artifact})
+    refused = registry.error(
+        "POST", f"/v1/jobs/{lease['job']}/finish", {"lease": lease["secret"], "artifact": artifact}
+    )
     assert refused["context"]["differences"] == [{"field": "tuning", "asked": "cross", "found": "default"}]
 
 
@@ -50,7 +53,7 @@ def test_who_has_the_gpu_goes_first(registry: Any, parts: Parts) -> None:
     across, own = registry.register_worker("navi", navi(parts)), registry.register_worker("mi100", mi100(parts))
     job = registry.submit(parts.gpu_key(), constraints=CONSTRAINTS)
     assert registry.claim(across) is None
-    registry.ok("DELETE", f"/v1/workers/{own}")
+    sign_off(registry.ok, own)
     assert registry.claim(across)["job"] == job["id"]
 
 

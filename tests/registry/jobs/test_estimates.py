@@ -39,7 +39,7 @@ def compile_once(registry: Any, parts: Parts, model: str, seconds: float, **more
     registry.submit(parts.ref_key(model=model, **more))
     lease = registry.claim(registry.register_worker())
     artifact = registry.publication(lease) | {"provenance": {"compile_seconds": seconds}}
-    registry.ok("POST", f"/v1/jobs/{lease['job']}/finish", {"fence": lease["fence"], "artifact": artifact})
+    registry.ok("POST", f"/v1/jobs/{lease['job']}/finish", {"lease": lease["secret"], "artifact": artifact})
 
 
 def estimate(registry: Any, key: dict[str, Any]) -> tuple[float | None, str | None]:

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytest
+from harness.workers import sign_off
 from registry.registry_client import Parts, Start, marked, on_sqlite
 
 from mxr_registry.jobs import transitions
@@ -30,7 +31,7 @@ def claimed_in_the_time_of_others(registry: Any, worker: str, job: str) -> Any:
         lease = registry.claim(worker)
         if lease is None or time.time() < begun + transitions.RETRY_HEAD_START:
             return lease
-        registry.ok("POST", f"/v1/jobs/{job}/handback", {"fence": lease["fence"]})
+        registry.ok("POST", f"/v1/jobs/{job}/handback", {"lease": lease["secret"]})
 
 
 def test_a_permanent_failure_is_remembered_for_this_toolchain_alone(registry: Any, parts: Parts) -> None:
@@ -52,6 +53,31 @@ def test_a_permanent_failure_is_remembered_for_this_toolchain_alone(registry: An
     assert free["state"] == "queued"
     assert registry.claim(first) is None
     assert registry.claim(other)["job"] == free["id"]
+
+
+@pytest.mark.parametrize("kind", ["permanent", "poison"])
+def test_one_worker_alone_cannot_fail_a_request_for_all(registry: Any, parts: Parts, kind: str) -> None:
+    key, first, second = own(parts, f"alone_{kind}"), registry.register_worker("first"), registry.register_worker("two")
+    job = registry.submit(key)
+    assert registry.fail(registry.claim(first), kind)["state"] == "queued", "the other one could compile it"
+    for _ in range(4):
+        registry.end_backoff(job["id"])
+        assert registry.claim(first) is None and registry.claim(first, job=job["id"]) is None
+    assert registry.fail(registry.claim(second), "transient")["state"] == "queued", "what is not its own counts as such"
+    registry.end_backoff(job["id"])
+    assert registry.claim(first) is None
+    failed = registry.fail(registry.claim(second), kind)
+    assert (failed["state"], failed["failure"]["kind"], failed["attempts"]) == ("failed", kind, 3)
+    assert registry.submit(key)["state"] == "failed", "now it is remembered"
+
+
+def test_who_is_left_alone_decides(registry: Any, parts: Parts) -> None:
+    job = registry.submit(own(parts, "left_alone"))
+    first, second = registry.register_worker("first"), registry.register_worker("two")
+    assert registry.fail(registry.claim(first), "permanent")["state"] == "queued"
+    sign_off(registry.ok, second)
+    registry.end_backoff(job["id"])
+    assert registry.fail(registry.claim(first), "permanent")["state"] == "failed"
 
 
 def test_retry_clears_what_is_remembered(registry: Any, parts: Parts) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from harness.scale import crowd
 from harness.waiting import until
+from harness.workers import claim_of
 from registry.registry_client import Parts, Start, marked, on_sqlite
 
 
@@ -23,13 +24,13 @@ def test_who_lost_a_lease_can_do_nothing_over_its_successor(registry: Any, parts
     stale = registry.claim(first)
     registry.lose_lease(job["id"], second)
     fresh = registry.claim(second)
-    assert fresh["job"] == job["id"] and fresh["fence"] == stale["fence"] + 1 and fresh["attempt"] == 2
+    assert fresh["job"] == job["id"] and fresh["attempt"] == 2
     artifact = registry.publication(stale)
     calls = {
-        "heartbeat": {"fence": stale["fence"]},
-        "finish": {"fence": stale["fence"], "artifact": artifact},
-        "fail": {"fence": stale["fence"], "failure": {"kind": "permanent", "message": "no"}},
-        "handback": {"fence": stale["fence"]},
+        "heartbeat": {"lease": stale["secret"]},
+        "finish": {"lease": stale["secret"], "artifact": artifact},
+        "fail": {"lease": stale["secret"], "failure": {"kind": "permanent", "message": "no"}},
+        "handback": {"lease": stale["secret"]},
     }
     for verb, body in calls.items():
         refused = registry.error("POST", f"/v1/jobs/{job['id']}/{verb}", body)
@@ -44,7 +45,7 @@ def test_a_lease_whose_time_has_passed_is_lost_though_nobody_took_the_job(regist
     """Whether the registry noticed already or not."""
     job = registry.submit(own(parts, "passed"))
     lease = registry.claim(registry.register_worker())
-    finish = {"fence": 1, "artifact": registry.publication(lease)}
+    finish = {"lease": lease["secret"], "artifact": registry.publication(lease)}
     registry.age_lease(job["id"])
     assert registry.error("POST", f"/v1/jobs/{lease['job']}/finish", finish)["code"] == "conflict"
     assert registry.job(job["id"])["state"] == "running"
@@ -74,10 +75,42 @@ def test_heartbeats_keep_a_lease(registry: Any, parts: Parts) -> None:
     assert registry.finish(lease)["attempts"] == 1
 
 
-def test_finish_twice_gives_the_same_answer(registry: Any, parts: Parts) -> None:
+def test_a_claim_whose_reply_was_lost_gets_the_same_lease_again(registry: Any, parts: Parts) -> None:
+    jobs = {registry.submit(own(parts, f"again_{n}"))["id"] for n in range(2)}
+    worker, other = registry.register_worker("same"), registry.register_worker("other")
+    body = claim_of(worker, wait=0)
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(lambda _: registry.ok("POST", "/v1/jobs/claim", body)["lease"], range(12)))
+    assert found == [found[0]] * 12 and found[0]["job"] in jobs and found[0]["attempt"] == 1
+    assert not {"secret", "fence", "lease"} & found[0].keys()
+    theirs = registry.ok("POST", "/v1/jobs/claim", claim_of(other) | {"lease": body["lease"]})["lease"]
+    assert {theirs["job"], found[0]["job"]} == jobs, "the secret of another worker's lease is none of its own"
+    assert registry.finish(found[0] | {"secret": body["lease"]})["state"] == "done"
+    assert registry.ok("POST", "/v1/jobs/claim", body)["lease"] is None, "the end of the lease is the end of its claim"
+
+
+def test_a_repeated_claim_gives_no_lease_back_that_was_lost(registry: Any, parts: Parts) -> None:
+    job = registry.submit(own(parts, "lost_again"))
+    worker, other = registry.register_worker("same"), registry.register_worker("other")
+    body = claim_of(worker)
+    assert registry.ok("POST", "/v1/jobs/claim", body)["lease"]["job"] == job["id"]
+    registry.lose_lease(job["id"], other)
+    assert registry.claim(other)["attempt"] == 2
+    assert registry.ok("POST", "/v1/jobs/claim", body)["lease"] is None
+
+
+def test_finish_twice_gives_the_same_answer(start: Start, parts: Parts) -> None:
+    """Also after the registry was killed; and only who has the secret hears it."""
+    registry = start()
+    registry.register_model()
     registry.submit(own(parts, "twice"))
     lease = registry.claim(registry.register_worker())
-    assert registry.finish(lease) == registry.finish(lease)
+    done = registry.finish(lease)
+    registry.kill9()
+    registry.start()
+    assert registry.finish(lease) == done
+    path, artifact = f"/v1/jobs/{lease['job']}/finish", registry.publication(lease)
+    assert registry.error("POST", path, {"lease": "A" * 43, "artifact": artifact})["code"] == "conflict"
 
 
 def test_finish_publishes_and_closes_or_neither(registry: Any, parts: Parts) -> None:
@@ -85,7 +118,7 @@ def test_finish_publishes_and_closes_or_neither(registry: Any, parts: Parts) -> 
     lease = registry.claim(registry.register_worker())
     artifact = registry.publication(lease)
     artifact["manifest"]["files"][0]["blobs"][0]["sha256"] = artifact["manifest"]["files"][0]["sha256"] = "1" * 64
-    refused = registry.error("POST", f"/v1/jobs/{job['id']}/finish", {"fence": 1, "artifact": artifact})
+    refused = registry.error("POST", f"/v1/jobs/{job['id']}/finish", {"lease": lease["secret"], "artifact": artifact})
     assert refused["code"] == "no_such_blob"
     assert registry.job(job["id"])["state"] == "running"
     assert registry.finish(lease)["state"] == "done"
@@ -107,7 +140,7 @@ def test_a_wrong_program_is_refused_and_the_job_tried_again(registry: Any, parts
         artifact["manifest"] = registry.manifest(parts.ref[:-1000])
     else:
         artifact["attributes"] = {"migraphx_patch": "2.16.1"}
-    refused = registry.error("POST", f"/v1/jobs/{job['id']}/finish", {"fence": 1, "artifact": artifact})
+    refused = registry.error("POST", f"/v1/jobs/{job['id']}/finish", {"lease": lease["secret"], "artifact": artifact})
     assert refused["code"] == ("damaged" if how == "a truncated file" else "mismatch")
     assert registry.ok("GET", "/v1/artifacts")["items"] == []
     assert registry.job(job["id"])["state"] == "queued"
@@ -124,7 +157,9 @@ def test_a_program_for_other_cus_than_the_claim_said_is_refused(registry: Any, p
     lease = registry.claim(registry.register_worker("gpu", parts.gpu_capabilities()))
     registry.submit(parts.gpu_key(), constraints={"num_cu": 120})
     artifact = registry.publication(lease, parts.gfx908, attributes={"num_cu": 110, "sramecc": "+", "xnack": "-"})
-    refused = registry.error("POST", f"/v1/jobs/{lease['job']}/finish", {"fence": 1, "artifact": artifact})
+    refused = registry.error(
+        "POST", f"/v1/jobs/{lease['job']}/finish", {"lease": lease["secret"], "artifact": artifact}
+    )
     assert refused["context"]["differences"] == [{"field": "num_cu", "asked": 120, "found": 110}]
 
 
@@ -141,10 +176,10 @@ def test_handing_back_is_no_attempt(registry: Any, parts: Parts) -> None:
     job = registry.submit(own(parts, "back"))
     worker = registry.register_worker()
     lease = registry.claim(worker)
-    back = registry.ok("POST", f"/v1/jobs/{job['id']}/handback", {"fence": lease["fence"]})
+    back = registry.ok("POST", f"/v1/jobs/{job['id']}/handback", {"lease": lease["secret"]})
     assert back["state"] == "queued" and back["attempts"] == 0
     again = registry.claim(worker)
-    assert again["fence"] == 2 and again["attempt"] == 1
+    assert again["job"] == job["id"] and again["attempt"] == 1
 
 
 def test_cancelling(registry: Any, parts: Parts) -> None:
@@ -168,7 +203,7 @@ def test_who_asks_for_a_job_that_is_being_cancelled_keeps_it(registry: Any, part
     registry.ok("POST", f"/v1/jobs/{job['id']}/cancel")
     assert registry.submit(key)["id"] == job["id"]
     assert registry.heartbeat(lease)["cancelled"] is False
-    assert registry.ok("POST", f"/v1/jobs/{job['id']}/handback", {"fence": 1})["state"] == "queued"
+    assert registry.ok("POST", f"/v1/jobs/{job['id']}/handback", {"lease": lease["secret"]})["state"] == "queued"
 
 
 def test_a_named_job_is_claimed_alone(registry: Any, parts: Parts) -> None:
@@ -177,13 +212,10 @@ def test_a_named_job_is_claimed_alone(registry: Any, parts: Parts) -> None:
     worker = registry.register_worker()
     assert registry.claim(worker, job=second["id"])["job"] == second["id"]
     assert registry.claim(worker, job=second["id"]) is None
-    unable = registry.error(
-        "POST",
-        "/v1/jobs/claim",
-        {"worker": registry.register_worker("gpu", parts.gpu_capabilities()), "job": second["id"]},
-    )
+    other = registry.register_worker("gpu", parts.gpu_capabilities())
+    unable = registry.error("POST", "/v1/jobs/claim", claim_of(other, job=second["id"]))
     assert unable["code"] == "no_worker"
-    assert registry.error("POST", "/v1/jobs/claim", {"worker": "0" * 32})["code"] == "not_found"
+    assert registry.error("POST", "/v1/jobs/claim", claim_of("nobody"))["code"] == "not_found"
 
 
 def test_the_time_without_a_registry_counts_against_nobody(start: Start, parts: Parts) -> None:
@@ -222,7 +254,7 @@ def test_a_registry_that_starts_beside_another_lengthens_nothing(start: Start, p
     until(lambda: first.job(job["id"])["state"] == "queued")
     first.end_backoff(job["id"], time.time() + 0.5)
     assert first.heard(waiting)["attempt"] == 2
-    refused = first.error("POST", f"/v1/jobs/{job['id']}/heartbeat", {"fence": lease["fence"]})
+    refused = first.error("POST", f"/v1/jobs/{job['id']}/heartbeat", {"lease": lease["secret"]})
     assert refused["code"] == "conflict"
 
 
@@ -239,4 +271,4 @@ def test_many_workers_get_each_job_once(registry: Any, parts: Parts) -> None:
     with ThreadPoolExecutor(many) as pool:
         leases = list(pool.map(claim, workers))
     assert {lease["job"] for lease in leases} == wanted
-    assert all(lease["fence"] == 1 for lease in leases)
+    assert all(lease["attempt"] == 1 for lease in leases)

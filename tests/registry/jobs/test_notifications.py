@@ -15,6 +15,7 @@ import pytest
 from harness.scale import crowd
 from harness.tokens import authorization
 from harness.waiting import PendingRequest
+from harness.workers import claim_of, sign_off
 from registry.registry_client import Parts, Start, marked, on_sqlite
 
 from mxr_registry.config.job_rules import JobRules
@@ -122,7 +123,7 @@ def test_a_queued_job_says_whom_it_lacks(registry: Any, parts: Parts) -> None:
     job = registry.submit(parts.gpu_key(), require_worker=True, constraints={"num_cu": 120})
     assert job["waiting_for"] is None
     waiting = registry.pending("GET", f"/v1/jobs/{job['id']}?wait=1&version={job['version']}")
-    registry.ok("DELETE", f"/v1/workers/{worker}")
+    sign_off(registry.ok, worker)
     needed = "a worker for gpu gfx908, 120 CUs, with ROCm 7.2 and MIGraphX 2.15"
     found = waiting.reply()[1]
     assert (found["state"], found["version"], found["waiting_for"]) == ("queued", job["version"], needed)
@@ -242,7 +243,7 @@ def test_waiters_hold_no_thread_and_no_session(start: Start, parts: Parts) -> No
     worker = registry.register_worker("elsewhere", parts.gpu_capabilities())
     path = f"/v1/jobs/{job['id']}?wait=60&version={job['version']}"
     polling = [registry.pending("GET", path) for _ in range(polls)]
-    claiming = [registry.pending("POST", "/v1/jobs/claim", {"worker": worker, "wait": 60}) for _ in range(claims)]
+    claiming = [registry.pending("POST", "/v1/jobs/claim", claim_of(worker, wait=60)) for _ in range(claims)]
     registry.handled(*polling, *claiming)
     for _ in range(20):
         assert registry.job(job["id"])["version"] == job["version"]

@@ -6,6 +6,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
+from harness.workers import registration_of
 from registry.registry_client import Parts, Start
 
 NAME = "net.onnx"
@@ -60,7 +61,7 @@ def test_each_file_of_a_set_is_held_against_the_key(registry: Any, parts: Parts)
     (file,) = registry.manifest(parts.gfx908, "20f00-1-2-3.mxr")["files"]
     files = [file, file | {"name": "20f00-4-2-3.mxr"}]
     artifact = {"key": lease["key"], "manifest": {"v": 1, "files": files}, "attributes": {"sramecc": "+", "xnack": "-"}}
-    error = registry.error("POST", f"/v1/jobs/{job['id']}/finish", {"fence": lease["fence"], "artifact": artifact})
+    error = registry.error("POST", f"/v1/jobs/{job['id']}/finish", {"lease": lease["secret"], "artifact": artifact})
     assert (error["code"], error["context"]["files"]) == ("mismatch", ["20f00-1-2-3.mxr", "20f00-4-2-3.mxr"])
     assert {row["field"] for row in error["context"]["differences"]} == {"offload_copy"}
     assert registry.job(job["id"])["state"] == "queued"
@@ -102,7 +103,7 @@ def test_a_name_with_a_folder_is_refused(registry: Any, parts: Parts) -> None:
 @pytest.mark.parametrize("ort", [{"generation": "D"}, {"version": "1.27"}, {"version": "new"}, {"colour": "red"}])
 def test_a_worker_with_no_such_onnx_runtime_is_refused(registry: Any, parts: Parts, ort: dict[str, str]) -> None:
     stated = parts.gpu_capabilities() | {"ort": ORT | ort}
-    assert registry.error("POST", "/v1/workers", {"name": "odd", "can": stated})["code"] == "usage"
+    assert registry.error("POST", "/v1/workers", registration_of("odd", stated))["code"] == "usage"
 
 
 def test_a_declared_pool_is_somebody_and_the_figures_name_the_form(start: Start, parts: Parts) -> None:

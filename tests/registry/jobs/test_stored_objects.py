@@ -6,6 +6,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
+from harness.workers import registration_of
 from registry.registry_client import REF, Parts, RegistryUnderTest, marked
 
 MODEL = b"\x32\x07another"
@@ -28,7 +29,7 @@ def bodies(server: RegistryUnderTest, parts: Parts, kind: str) -> tuple[str, str
         stated = server.registration(parts.onnx + MODEL)
         return "POST", "/v1/models", stated, f"/v1/models/{stated['model']}"
     if kind == "worker":
-        return "POST", "/v1/workers", {"name": "stored", "can": parts.ref_capabilities}, "/v1/workers/"
+        return "POST", "/v1/workers", registration_of("stored", parts.ref_capabilities), "/v1/workers/"
     return "PUT", "/v1/locks/stored", {"artifacts": []}, "/v1/locks/stored"
 
 

@@ -24,7 +24,7 @@ def test_a_compile_from_ask_to_resolve(registry: Any, parts: Parts) -> None:
     assert job["state"] == "queued" and job["attempts"] == 0 and job["place"] == 1
     worker = registry.register_worker()
     lease = registry.claim(worker)
-    assert lease["job"] == job["id"] and lease["fence"] == 1 and lease["attempt"] == 1
+    assert lease["job"] == job["id"] and lease["attempt"] == 1
     assert lease["onnx"] == "model.onnx" and lease["model"]["files"][0]["name"] == "model.onnx"
     assert registry.job(job["id"])["state"] == "running"
     assert registry.claim(worker) is None

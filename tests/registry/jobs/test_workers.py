@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from harness.waiting import until
+from harness.workers import claim_of, registration_of, secret_of, sign_off
 from registry.registry_client import Parts, Start, marked, on_sqlite
 
 
@@ -56,14 +57,48 @@ def states(registry: Any) -> dict[str, str]:
     return {each["name"]: each["state"] for each in registry.ok("GET", "/v1/workers")["items"]}
 
 
+def test_a_name_is_taken_over_when_its_worker_is_lost(registry: Any, parts: Parts) -> None:
+    first = registry.register_worker("gpu-1")
+    registry.submit(own(parts, "taken"))
+    lease = registry.claim(first)
+    other = registration_of("gpu-1", parts.ref_capabilities) | {"credential": secret_of("another host")}
+    refused = registry.error("POST", "/v1/workers", other)
+    assert refused["code"] == "conflict" and "MXR_WORKER_NAME" in refused["hint"]
+    assert registry.register_worker("gpu-1") == first, "itself, it may come back at any time"
+    registry.age_workers()
+    found = registry.ok("POST", "/v1/workers", other)
+    assert found["id"] != first and found["job"] is None
+    assert registry.heartbeat(lease)["cancelled"] is False, "the lease is that of the first one still"
+    assert registry.error("POST", "/v1/jobs/claim", claim_of(first))["code"] == "not_found"
+    assert registry.error("POST", "/v1/workers", registration_of("gpu-1", parts.ref_capabilities))["code"] == "conflict"
+    assert registry.finish(lease)["state"] == "done"
+
+
+def test_a_worker_with_another_name_leaves_no_second_row(registry: Any, parts: Parts) -> None:
+    registry.register_worker("before")
+    renamed = registration_of("after", parts.ref_capabilities) | {"credential": secret_of("before")}
+    registry.ok("POST", "/v1/workers", renamed)
+    assert states(registry) == {"after": "idle"}
+
+
+@on_sqlite
+@pytest.mark.parametrize("secret", ["", "x" * 42, "x" * 44, "x" * 42 + "/", "x" * 42 + "\n", 1, None, ["x"]])
+def test_what_is_no_secret_is_refused_and_not_told(registry: Any, parts: Parts, secret: Any) -> None:
+    said = registry.error(
+        "POST", "/v1/workers", registration_of("odd", parts.ref_capabilities) | {"credential": secret}
+    )
+    assert said["code"] == "usage" and "credential" in said["detail"]
+    assert not isinstance(secret, str) or len(secret) < 9 or secret not in str(said)
+
+
 def test_a_worker_that_signed_off_is_not_there(registry: Any, parts: Parts) -> None:
     id, other = registry.register_worker("leaving"), registry.register_worker("staying", parts.gpu_capabilities())
-    assert registry.ok("DELETE", f"/v1/workers/{id}")["state"] == "left"
+    assert sign_off(registry.ok, id)["state"] == "left"
     assert [each["id"] for each in registry.ok("GET", "/v1/workers")["items"]] == [other]
     assert registry.submit_error(own(parts, "left"), require_worker=True)["code"] == "no_worker"
-    assert registry.error("POST", "/v1/jobs/claim", {"worker": id})["code"] == "not_found"
-    assert registry.error("DELETE", f"/v1/workers/{id}")["code"] == "not_found"
-    assert registry.error("DELETE", f"/v1/workers/{'0' * 32}")["code"] == "not_found"
+    assert registry.error("POST", "/v1/jobs/claim", claim_of(id))["code"] == "not_found"
+    assert sign_off(registry.error, id)["code"] == "not_found"
+    assert sign_off(registry.error, "nobody")["code"] == "not_found"
     stays = {"arch": "gfx908", "migraphx": "2.15.0", "rocm": "7.2.1"}
     assert [registry.metric("mxr_fleet_workers", **stays, state=state) for state in ("idle", "lost")] == [1, None]
     assert registry.register_worker("leaving") == id, "it comes back as itself"
@@ -73,7 +108,7 @@ def test_a_worker_that_signed_off_is_not_there(registry: Any, parts: Parts) -> N
 def test_who_signs_off_while_it_waits_is_given_nothing(registry: Any, parts: Parts) -> None:
     id = registry.register_worker("leaving")
     waiting = registry.waiting_claim(id)
-    registry.ok("DELETE", f"/v1/workers/{id}")
+    sign_off(registry.ok, id)
     job = registry.submit(own(parts, "nobody_here"))
     assert waiting.reply()[0] == 404
     assert registry.job(job["id"])["attempts"] == 0
@@ -83,7 +118,7 @@ def test_a_lease_outlives_the_goodbye_of_its_worker(registry: Any, parts: Parts)
     registry.submit(own(parts, "goodbye"))
     id = registry.register_worker("leaving")
     lease = registry.claim(id)
-    registry.ok("DELETE", f"/v1/workers/{id}")
+    sign_off(registry.ok, id)
     assert registry.heartbeat(lease)["cancelled"] is False
     assert registry.finish(lease)["state"] == "done"
     assert registry.ok("GET", "/v1/workers")["items"] == []
@@ -101,4 +136,4 @@ def test_a_lease_outlives_the_goodbye_of_its_worker(registry: Any, parts: Parts)
     ],
 )
 def test_a_worker_that_says_nonsense_is_refused(registry: Any, can: Any) -> None:
-    assert registry.error("POST", "/v1/workers", {"name": "odd", "can": can})["code"] == "usage"
+    assert registry.error("POST", "/v1/workers", registration_of("odd", can))["code"] == "usage"

@@ -57,7 +57,7 @@ def snapshot(snapshot_of: Any, parts: Parts) -> Any:
         server.call("DELETE", f"/v1/artifacts/{gone['id']}")
         server.call("POST", "/v1/resolve", {"key": parts.gpu_key("gfx90a")})
         can = {"targets": [{"arch": "ref", "kind": "ref"}], "toolchain": {"migraphx": "2.16.0"}}
-        server.call("POST", "/v1/workers", {"name": "one", "can": can})
+        server.register_worker("one", can)
         blob = first["manifest"]["files"][0]["blobs"][0]["sha256"]
         return blob, said(server, blob)
 

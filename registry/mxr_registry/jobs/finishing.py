@@ -72,6 +72,10 @@ def finish(
     for _ in range(publication.ATTEMPTS):
         try:
             with transitions.job_transaction(db) as session:
+                row = tracking.find_job(session, namespace, row.id)
+                if _already_finished(row, done):
+                    # The same finish, sent again while this one was checked.
+                    return tracking.shown(session, rules, row).job
                 row = lease_endings.require_lease(session, namespace, row.id, done.lease)
                 seconds = _close(session, row, done, checked)
                 job = tracking.at(session, rules, row.seq).job

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import json
 import platform
 import shutil
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,11 +18,16 @@ from mxr.artifact.key import Key
 from mxr.artifact.program_evidence import contradictions
 from mxr.artifact.target import DynamicDim
 from mxr.errors import CompileFailedError, DamagedError, UsageError
+from mxr.util import disk
 
 from .failures import CompileFailure, classify
 from .interpreter import Interpreter, child_environment, recorded_variables
 from .reading import describe_program
 from .sandbox import ChildLimits, ChildLog, ChildObserver, ChildResult
+
+PROBLEMS = "problems.json"
+MAX_PROBLEMS = 64 << 20
+"""Bytes of a tuning cache that is kept."""
 
 SEED = 1
 """The random seed of the inputs of every verification run, so that two runs can be compared."""
@@ -122,6 +128,7 @@ def compile_program(task: CompileTask, models: Path, environment: CompileEnviron
     variables, compiled = _compile(task, models, environment, output, log)
     description = checked_description(task, output, log, compiled)
     verified = _verify(task, output, environment, log) if task.cross is None else None
+    _save_problem_cache(output.parent / PROBLEMS, environment.problem_cache)
     compile_result = dict(compiled.result or {})
     verify_result = dict(verified.result or {}) if verified else None
     attributes = replace(
@@ -172,17 +179,19 @@ def _compile(
         environment=variables,
         log=log,
         observer=environment.observer,
+        reads=(models, *([task.calibration] if task.calibration else [])),
     )
     if not ending.done:
         failure = classify(ending, log.tail, memory=environment.compile_limits.memory)
         raise CompileAttemptFailed(failure, log, ending)
-    _save_problem_cache(cache, environment.problem_cache)
     return variables, ending
 
 
 def checked_description(task: CompileTask, output: Path, log: ChildLog, ending: ChildResult) -> Mapping[str, Any]:
     """The reader's description of a program that matches the key. Raises `CompileAttemptFailed` where it does not."""
     try:
+        if not is_regular(output):
+            raise DamagedError("it is no regular file")
         description = describe_program(output)
     except (DamagedError, UsageError) as error:
         message = f"MIGraphX saved an incomplete program: {error.message}"
@@ -215,6 +224,8 @@ def _verify(task: CompileTask, output: Path, environment: CompileEnvironment, lo
         environment=variables,
         log=verify_log,
         observer=replace(environment.observer, log=add_log),
+        reads=(output,),
+        writes=() if environment.save_values is None else (environment.save_values.parent,),
     )
     if not ending.done:
         failure = classify(ending, verify_log.tail, stage="verify", memory=environment.verify_limits.memory)
@@ -227,17 +238,37 @@ def _copy_problem_cache(problem_cache: Path | None, folder: Path) -> Path | None
     """Copy the tuning cache: MIGraphX reads and writes the whole file, and a killed compile may leave a partial one."""
     if problem_cache is None:
         return None
-    copy = folder / "problems.json"
+    copy = folder / PROBLEMS
     copy.unlink(missing_ok=True)
     with contextlib.suppress(FileNotFoundError):
         shutil.copyfile(problem_cache, copy)
     return copy
 
 
-def _save_problem_cache(copy: Path | None, problem_cache: Path | None) -> None:
-    if copy is None or problem_cache is None or not copy.is_file():
+def _save_problem_cache(copy: Path, problem_cache: Path | None) -> None:
+    """Keep the tuning cache of a compile whose program was verified, if it is one: later compiles read it."""
+    if problem_cache is None or not is_regular(copy):
         return
-    problem_cache.parent.mkdir(parents=True, exist_ok=True)
-    temporary = problem_cache.with_name(f".{problem_cache.name}.{os.getpid()}")
-    shutil.copyfile(copy, temporary)
-    temporary.replace(problem_cache)
+    try:
+        data = copy.read_bytes() if copy.stat().st_size <= MAX_PROBLEMS else b""
+        found = json.loads(data)
+        # A null is a search without a result, at which MIGraphX fails. Source: ROCm/AMDMIGraphX, issue 5204.
+        if not isinstance(found, (list, dict)) or _has_null(found):
+            return
+    except (OSError, ValueError, RecursionError):
+        return
+    disk.write_whole(problem_cache, data)
+
+
+def _has_null(found: object) -> bool:
+    values = found.values() if isinstance(found, dict) else found if isinstance(found, list) else ()
+    return found is None or any(map(_has_null, values))
+
+
+def is_regular(path: Path) -> bool:
+    """Whether a file that a child made is one of its own: no link to another one, no device, no pipe."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1

@@ -67,6 +67,8 @@ def _stopped(ending: ChildResult, memory: int | None) -> CompileFailure | None:
     if ending.why == "memory":
         limit = f" of {memory / 2**30:.1f} GiB" if memory else ""
         return CompileFailure("transient", "memory", f"Exceeded the memory limit{limit} (phase: {ending.phase}).")
+    if ending.why == "processes":
+        return CompileFailure("poison-suspect", "processes", f"Started too many processes (phase: {ending.phase}).")
     if ending.why == "stopped":
         return CompileFailure("transient", "stopped", "Stopped by the worker.")
     if ending.why == "lost":

@@ -5,14 +5,16 @@ A child gets an allow-list of the worker's environment, a folder of its own, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from mxr.artifact.compile_settings import backend_options, check_env
 from mxr.consumers.ort.recording_form import OrtRuntime
 from mxr.errors import UsageError
+from mxr.sandbox.policy import SandboxPolicy, policy_for
 
 from .failures import CompileFailure, classify
 from .sandbox import ChildLimits, ChildLog, ChildObserver, ChildResult, run_child
@@ -67,16 +69,20 @@ PROBE_LIMITS = ChildLimits(seconds=180, memory=16 << 30)
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """`python`: absolute path. `environ`: the worker's environment, of which children see the allowed variables."""
+    """`python`: absolute path. `environ`: the worker's environment, of which children see the allowed variables.
+
+    `policy`: what walled children may read and write besides their own folder; without one, there are no walls.
+    """
 
     python: Path
     environ: Mapping[str, str]
+    policy: SandboxPolicy | None = field(default=None, kw_only=True)
 
     def argv(self, verb: str) -> list[str]:
         """The command of a child. It writes no bytecode, because the package folder may be read-only."""
         return [str(self.python), "-B", str(CHILD), verb]
 
-    def run(
+    def run(  # noqa: PLR0913 - what a child needs
         self,
         verb: str,
         request: Mapping[str, Any],
@@ -86,10 +92,18 @@ class Interpreter:
         environment: Mapping[str, str] | None = None,
         log: ChildLog | None = None,
         observer: ChildObserver | None = None,
+        reads: Sequence[Path] = (),
+        writes: Sequence[Path] = (),
     ) -> ChildResult:
-        """Run one child in `folder`. Without `environment` the child sees no MIGRAPHX_* variable."""
+        """Run one child in `folder`. Without `environment` the child sees no MIGRAPHX_* variable.
+
+        Behind walls, it reads `reads`, and writes `folder` and `writes`.
+        """
         variables = environment if environment is not None else child_environment(self.environ, folder, {})
-        return run_child(self.argv(verb), request, folder, variables, limits, log=log, observer=observer)
+        walls = None
+        if self.policy is not None:
+            walls = self.policy.more(read=(CHILD, *reads), write=(folder, *writes))
+        return run_child(self.argv(verb), request, folder, variables, limits, log=log, observer=observer, walls=walls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +113,7 @@ class InterpreterInfo:
     `migraphx` is None where neither the module nor its files contain the version (2.0 to 2.6). `targets` are those
     whose library loads; whether they work is only known after `probe`. `refusals` say why the others do not load.
     `precisions` are those that its module can quantize to. `ort` is the ONNX Runtime whose MIGraphX provider works.
+    `roots` are its folders.
     """
 
     python: str
@@ -111,6 +126,7 @@ class InterpreterInfo:
     file: str | None = None
     numpy: str | None = None
     ort: OrtRuntime | None = None
+    roots: tuple[str, ...] = ()
 
 
 def describe_interpreter(
@@ -128,7 +144,8 @@ def describe_interpreter(
         failure = classify(ending, log.tail, memory=limits.memory)
         raise UsageError(failure.message, hint=_hint(failure))
     found = dict(ending.result or {})
-    return InterpreterInfo(**{**found, "targets": tuple(found["targets"]), "precisions": tuple(found["precisions"])})
+    lists = {name: tuple(found[name]) for name in ("targets", "precisions", "roots")}
+    return InterpreterInfo(**{**found, **lists})
 
 
 def probe(
@@ -149,3 +166,32 @@ def _hint(failure: CompileFailure) -> str:
             "checkout does."
         )
     return "Name an interpreter that has ROCm's migraphx with --python; PYTHONPATH may need ROCm's module folder."
+
+
+def with_walls(
+    interpreter: Interpreter, info: InterpreterInfo, protected: Sequence[Path], file_size: int
+) -> Interpreter:
+    """Return an interpreter whose children run behind walls: they read its folders, and nothing that is protected."""
+    named = [each for name in ("PYTHONPATH", "LD_LIBRARY_PATH", "ROCM_PATH") for each in _paths(interpreter, name)]
+    return replace(interpreter, policy=policy_for([*info.roots, *named], protected, file_size))
+
+
+def _paths(interpreter: Interpreter, variable: str) -> list[str]:
+    return [each for each in interpreter.environ.get(variable, "").split(os.pathsep) if each.startswith("/")]
+
+
+def open_walls(interpreter: Interpreter, folder: Path, protected: Sequence[Path]) -> list[Mapping[str, str]]:
+    """Return what a child can do that it must not: `[{"property","what"}]`, as it found by trying.
+
+    Raises `UsageError` where no child runs behind the walls.
+    """
+    log = ChildLog()
+    request = {"worker": os.getpid(), "protected": [str(each) for each in protected if each.exists()]}
+    ending = interpreter.run("walls", request, folder, DESCRIBE_LIMITS, log=log)
+    if not ending.done:
+        failure = classify(ending, log.tail, memory=DESCRIBE_LIMITS.memory)
+        raise UsageError(
+            f"No child of {interpreter.python} runs behind the walls of the sandbox: {failure.message}",
+            hint="Set worker.sandbox to `off` if this host cannot have one (docs/compiling.md).",
+        )
+    return list(dict(ending.result or {})["open"])

@@ -18,6 +18,7 @@ from mxr.display import logs, streams
 from mxr.entry_point import run_program
 from mxr.errors import MxrError, UsageError
 from mxr.request.defaults import this_host
+from mxr.sandbox.walls import hide_process
 from mxr.version import __version__
 
 from .settings import CLIENT_OPTIONS, KINDS, SCHEMA, WorkerSettings, client_settings, effective, settings_of
@@ -99,19 +100,24 @@ def program(debug: bool) -> None:
 @click.option("--once", is_flag=True, help="Run one job in each slot, waiting for it if necessary, then exit.")
 @click.option("--drain", is_flag=True, help="Exit when the queue has no job for this worker.")
 @click.option("--job", metavar="ID", help="Run only this job, then exit.")
+@click.option("--require-sandbox", is_flag=True, help="Refuse to run unless all walls around compiles hold.")
 @settings_options
-def run(once: bool, drain: bool, job: str | None, **given: Any) -> None:
+def run(once: bool, drain: bool, job: str | None, require_sandbox: bool, **given: Any) -> None:
     """Claim and compile jobs until the worker is stopped.
 
     After SIGTERM a running compile may continue for the time `worker.grace` (20 seconds); then it is stopped and its
     job returns to the queue. SIGINT, or a second signal, stops the compile immediately.
     """
+    # The children have the same user, and models may be hostile.
+    hide_process()
     if job and (once or drain):
         raise UsageError("--job cannot be combined with --once or --drain.", hint="Use only one of these options.")
     values = read_values(**given)
     for line in values.notes:
         logging.getLogger("mxr_workers").warning("%s", line)
     settings = settings_of(values, os.environ, once=once, drain=drain, job=job)
+    if require_sandbox:
+        settings = replace(settings, sandbox="require")
     worker = _worker(settings)
     for number, grace in ((signal.SIGTERM, settings.grace), (signal.SIGINT, 0.0)):
         signal.signal(number, lambda *_, grace=grace: worker.stop.begin(grace))
@@ -123,11 +129,14 @@ def run(once: bool, drain: bool, job: str | None, **given: Any) -> None:
 def host(**given: Any) -> None:
     """Print what this host can compile, as a JSON document: its slots, and what its interpreter supports.
 
-    `ort` is the ONNX Runtime whose files the worker can record; `refusals` explain what does not work.
+    `ort` is the ONNX Runtime whose files the worker can record; `refusals` explain what does not work; `sandbox` is
+    what a child could do that tried what a hostile model would.
     """
     worker = _worker(settings_of(read_values(**given), os.environ))
     info = worker.describe_interpreter()
-    streams.write_json(host_document(worker.slots(info), info))
+    walls = worker.close_walls(info)
+    sandbox = {"whole": not walls.problem, "problem": walls.problem or None, "open": list(walls.open)}
+    streams.write_json({**host_document(worker.slots(info), info), "sandbox": sandbox})
 
 
 def _worker(settings: WorkerSettings) -> WorkerProcess:

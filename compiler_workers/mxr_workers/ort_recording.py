@@ -195,6 +195,8 @@ def _run_session(
         environment=variables,
         log=session_log,
         observer=replace(environment.observer, log=add_log),
+        reads=(environment.folder / "model",),
+        writes=(cache,),
     )
     if not ending.done:
         stage = "compile" if phase == "compile" else "verify"

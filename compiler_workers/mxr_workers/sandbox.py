@@ -16,6 +16,9 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from mxr.sandbox import walls as walls_module
+from mxr.sandbox.policy import SandboxPolicy
+
 from . import supervisor
 
 HEAD, TAIL = 1 << 20, 3 << 20
@@ -94,10 +97,10 @@ class ChildObserver:
 class ChildResult:
     """How a child ended.
 
-    `why`: `exited` by itself, at its `deadline`, over its `memory` limit, `stopped` by the worker, or `lost` together
-    with its supervisor. `result` and `failed` are the last line that the child reported, if any. Memory is in bytes;
-    `peak_vram` is None where it is unknown. `oom_kills`: processes that the kernel killed in this cgroup meanwhile.
-    `stuck`: processes that could not be killed, as when a GPU hangs.
+    `why`: `exited` by itself, at its `deadline`, over its limit of `memory` or `processes`, `stopped` by the worker, or
+    `lost` together with its supervisor. `result` and `failed` are the last line that the child reported, if any. Memory
+    is in bytes; `peak_vram` is None where it is unknown. `oom_kills`: processes that the kernel killed in this cgroup
+    meanwhile. `stuck`: processes that could not be killed, as when a GPU hangs.
     """
 
     why: str
@@ -169,8 +172,11 @@ def run_child(
     *,
     log: ChildLog | None = None,
     observer: ChildObserver | None = None,
+    walls: SandboxPolicy | None = None,
 ) -> ChildResult:
     """Run `argv` to its end, with the descriptor of its report pipe as last argument and `request` on standard input.
+
+    `walls`: what the child and all that it starts may read and write; None: what this user may.
 
     When this returns, or raises what a callback of `observer` raised, no process of the child is left except those in
     `stuck`.
@@ -185,6 +191,8 @@ def run_child(
         process = stack.enter_context(_start_supervisor(log_in.fileno(), report_in.fileno()))
         spec = {"argv": [*argv, str(report_in.fileno())], "stdin": str(stdin), "folder": str(folder)}
         limited = {"seconds": limits.seconds, "memory": limits.memory, "environment": dict(environment)}
+        if walls is not None:
+            limited["walls"] = {"file": walls_module.__file__, "policy": walls.to_json()}
         log_in.close()
         report_in.close()
         stack.callback(_end_supervisor, process, output, folder)

@@ -32,6 +32,9 @@ def check_kinds(kinds: tuple[str, ...]) -> tuple[str, ...]:
     return kinds
 
 
+SANDBOXES = ("auto", "require", "off")
+
+
 @dataclass(frozen=True, slots=True)
 class RegistryOfWorker:
     """The registry whose jobs are compiled. What is not set here comes from the configuration of `mxr` on this host."""
@@ -111,6 +114,11 @@ class CompileSettings:
         example='"64GiB"',
         absent="nine tenths of the host, or of its container",
     )
+    sandbox: str = setting(
+        "auto",
+        "Walls around compiles: `auto`, those that this host has; `require`, all, or the worker does not run; `off`.",
+        choices=SANDBOXES,
+    )
     grace: float = setting(
         20.0,
         "Time that a running compile may continue after the worker is told to stop.",
@@ -138,12 +146,13 @@ CLIENT_OPTIONS = ("registry", "token_file", "ca_file", "plaintext", "timeout")
 class WorkerSettings:
     """The settings of one worker process.
 
-    `registry`: how to reach the registry. `name`: of this host. `spool`: its folder. `python`: the interpreter that has
-    migraphx. `seconds`: the time limit of a compile; `tuning_seconds`: of a compile with exhaustive tuning. `memory`:
-    the limit in bytes for a compile and all its processes. `grace`: seconds that a running compile may continue after
-    the worker is told to stop. `kinds`: gpu, ref; empty for every kind that works on this host. `job`: the only job to
-    run. `once`: run one job in each slot. `drain`: stop when the queue has no job for this worker. `environ`: the
-    worker's environment, of which children see the allowed variables.
+    `registry`: how to reach the registry. `name`: of this host. `spool`: its folder. `python`: the interpreter that
+    has migraphx. `seconds`: the time limit of a compile; `tuning_seconds`: of a compile with exhaustive tuning.
+    `memory`: the limit in bytes for a compile and all its processes. `grace`: seconds that a running compile may
+    continue after the worker is told to stop. `sandbox`: auto, require or off. `kinds`: gpu, ref; empty for every
+    kind that works on this host. `job`: the only job to run. `once`: run one job in each slot. `drain`: stop when
+    the queue has no job for this worker. `environ`: the worker's environment, of which children see the allowed
+    variables.
     """
 
     registry: ClientSettings
@@ -155,6 +164,7 @@ class WorkerSettings:
     memory: int = 16 << 30
     grace: float = 20.0
     kinds: tuple[str, ...] = ()
+    sandbox: str = "auto"
     job: str | None = None
     once: bool = False
     drain: bool = False
@@ -193,6 +203,7 @@ def settings_of(values: ServiceValues, environ: Mapping[str, str], **run: Any) -
         memory=paths["worker.memory"],
         grace=compiles.grace,
         kinds=compiles.kinds,
+        sandbox=compiles.sandbox,
         environ=dict(environ),
         **run,
     )

@@ -42,7 +42,11 @@ class CompileSlot:
     def interpreter(self, base: Interpreter, target: int, count: int) -> Interpreter:
         """The interpreter whose children see only the chosen GPU; `count` is the number of GPUs that `base` sees."""
         index = self.devices[target]
-        if index is None or count < 2:
+        if index is None:
+            return base
+        if base.policy is not None:
+            base = replace(base, policy=base.policy.more(devices=gpu_devices(self.can.targets[target])))
+        if count < 2:
             return base
         visible = [word for word in base.environ.get("HIP_VISIBLE_DEVICES", "").split(",") if word.strip()]
         chosen = visible[index] if index < len(visible) else str(index)
@@ -55,6 +59,12 @@ class CompileSlot:
         device = replace(self.can.targets[target].choice(), name=None)
         text = canonical([encode(device), encode(self.can.toolchain)])
         return spool / "problems" / f"{device.arch}-{sha256(text.encode()).hexdigest()[:16]}.json"
+
+
+def gpu_devices(target: HostTarget) -> list[str]:
+    """The devices by which a process uses a GPU: that of amdkfd, and its own render node, or all if that is unknown."""
+    minor = "*" if target.render_minor is None else target.render_minor
+    return ["/dev/kfd", *map(str, sorted(Path("/dev/dri").glob(f"renderD{minor}")))]
 
 
 def find_slots(host: Host, info: InterpreterInfo, kinds: tuple[str, ...], name: str) -> tuple[CompileSlot, ...]:

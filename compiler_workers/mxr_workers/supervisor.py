@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib.util
 import json
 import os
 import resource
@@ -32,11 +33,13 @@ from typing import Any
 PROC = Path("/proc")
 MEASURE_INTERVAL = 0.1
 """Seconds between two memory measurements; longer on hosts where walking /proc is slow."""
+MAX_PROCESSES = 1_000
+"""Processes of one compile: compilers of kernels run one for each core."""
 KILL_TIMEOUT = 10.0
 """Seconds after which a killed process counts as stuck: a process that waits in a driver for a hung GPU cannot be
 killed."""
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 """Source: Linux, include/uapi/linux/prctl.h."""
 
 
@@ -48,7 +51,7 @@ class Supervisor:
         self.started = time.monotonic()
         self.child = 0
         self.status: int | None = None
-        self.peak = 0
+        self.peak = self.most = 0
         self.peak_vram: int | None = None
         self.initial_oom_kills = oom_kills()
 
@@ -56,11 +59,15 @@ class Supervisor:
         """Fork the child, which executes the program."""
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        # No process of this user looks into it: the child has the same user.
+        libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
         supervisor = os.getpid()
         self.child = os.fork()
         if self.child == 0:
             try:
                 libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+                # Its files in /proc are its user's again, as those of every program after exec.
+                libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
                 if os.getppid() == supervisor:
                     execute(self.request)
             except BaseException as error:
@@ -69,7 +76,7 @@ class Supervisor:
                 os._exit(127)
 
     def watch(self) -> str:
-        """Wait until the child exits or must end. Returns the reason: exited, deadline, memory or stopped."""
+        """Wait until the child exits or must end. Returns why: exited, deadline, memory, processes or stopped."""
         pause, handles = MEASURE_INTERVAL, [0, *exit_handle(self.child)]
         while True:
             if 0 in select.select(handles, [], [], pause)[0] and not os.read(0, 4096):
@@ -82,12 +89,15 @@ class Supervisor:
             pause = max(MEASURE_INTERVAL, 10 * (time.monotonic() - before))
             if self.peak > self.request["memory"]:
                 return "memory"
+            if self.most > MAX_PROCESSES:
+                return "processes"
             if before - self.started > self.request["seconds"]:
                 return "deadline"
 
     def measure(self) -> None:
         """Update the peaks with the current memory of the process tree."""
         tree = descendants(os.getpid())
+        self.most = max(self.most, len(tree))
         self.peak = max(self.peak, sum(map(memory_of, tree)))
         vram = [size for size in map(vram_of, tree) if size is not None]
         if vram:
@@ -144,7 +154,18 @@ def execute(request: dict[str, Any]) -> None:
     os.dup2(2, 1)
     os.chdir(request["folder"])
     os.umask(0o077)
+    if "walls" in request:
+        walls_of(request).close_walls(request["walls"]["policy"])
     os.execve(request["argv"][0], request["argv"], request["environment"])
+
+
+def walls_of(request: dict[str, Any]) -> Any:
+    """The module `mxr.sandbox.walls`, which this interpreter without packages loads by its path."""
+    spec = importlib.util.spec_from_file_location("walls", request["walls"]["file"])
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def exit_handle(pid: int) -> list[int]:

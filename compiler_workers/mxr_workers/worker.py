@@ -10,13 +10,16 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 from typing import TypeVar
 
 from mxr.client.registry import Client
 from mxr.client.retry import Attempts, until
 from mxr.client.worker import HeldLease, WorkerClient
+from mxr.configuration.config_file import home_dir, user_config_dir
 from mxr.errors import (
     ConflictError,
     MxrError,
@@ -25,13 +28,14 @@ from mxr.errors import (
     TemporaryError,
     UnauthenticatedError,
     UnreachableError,
+    UsageError,
 )
 from mxr.host_facts import Host
 from mxr.protocol import capabilities
 from mxr.protocol import jobs as job_protocol
 
 from .failures import HOST_FAULTS, CompileFailure
-from .interpreter import Interpreter, InterpreterInfo, describe_interpreter, probe
+from .interpreter import Interpreter, InterpreterInfo, describe_interpreter, open_walls, probe, with_walls
 from .ort_recording import with_runtime
 from .run_job import SlotContext, run_job
 from .sandbox import kill_strays
@@ -235,6 +239,26 @@ EXIT_SECONDS = 15.0
 _log = logging.getLogger("mxr-worker")
 
 
+@dataclass(frozen=True, slots=True)
+class WallReport:
+    """What the walls around compiles hold. `open`: `{"property","what"}` that a child could do; `failed`: why none are.
+
+    A report without either is that of a host where all walls hold.
+    """
+
+    failed: str = ""
+    open: tuple[Mapping[str, str], ...] = ()
+
+    @property
+    def problem(self) -> str:
+        """What is open, in a sentence; empty where nothing is."""
+        if not self.open:
+            return self.failed
+        named = ", ".join(each["what"] for each in self.open[:3])
+        rest = f", and {len(self.open) - 3} more" if len(self.open) > 3 else ""
+        return f"The walls around compiles are not whole: a model can {named}{rest}."
+
+
 class WorkerProcess:
     """All slots of one process. `stop` tells them to stop, for example from a signal handler."""
 
@@ -248,10 +272,43 @@ class WorkerProcess:
 
     def describe_interpreter(self) -> InterpreterInfo:
         """What the interpreter supports. Raises `UsageError` where it has no usable migraphx."""
-        folder, kinds = self._spool.folder / "about" / self._settings.name.replace("/", "-"), self._settings.kinds
+        folder, kinds = self._about, self._settings.kinds
         found = describe_interpreter(self._interpreter, folder)
         uses_gpu = "gpu" in found.targets and "gpu" in (kinds or ("gpu",)) and self._host.targets
         return with_runtime(found, self._interpreter, folder) if uses_gpu else found
+
+    @property
+    def _about(self) -> Path:
+        return self._spool.folder / "about" / self._settings.name.replace("/", "-")
+
+    def close_walls(self, info: InterpreterInfo) -> WallReport:
+        """Have all further children run behind walls, as the settings say, and return what they hold.
+
+        Raises `UsageError` where all are required and one is open.
+        """
+        mode = self._settings.sandbox
+        if mode == "off":
+            return WallReport("Compiles run without a sandbox: a hostile model has all rights of this worker.")
+        protected = self._protected()
+        walled = with_walls(self._interpreter, info, protected, self._settings.memory)
+        try:
+            report = WallReport(open=tuple(open_walls(walled, self._about, protected)))
+            self._interpreter = walled
+        except UsageError as problem:
+            report = WallReport(problem.message)
+        if mode == "require" and report.problem:
+            raise UsageError(
+                f"{report.problem} The setting worker.sandbox requires all walls.",
+                hint="docs/compiling.md tells what each kernel has; `auto` runs with those that this host has.",
+            )
+        return report
+
+    def _protected(self) -> list[Path]:
+        """What no child may read: the files of this user and this worker."""
+        environ, registry = self._settings.environ, self._settings.registry
+        homes = [home_dir(environ), user_config_dir(environ), registry.token_file, registry.ca_file]
+        own = [self._spool.folder, *(self._spool.folder / name for name in ("credentials", "models", "slots"))]
+        return [*own, *(Path(each).absolute() for each in homes if each)]
 
     def slots(self, info: InterpreterInfo) -> tuple[CompileSlot, ...]:
         """The slots to serve. Raises `NoWorkerError`."""
@@ -272,6 +329,9 @@ class WorkerProcess:
     def run(self) -> None:
         """Serve all slots until the worker is told to stop or its task is done. Raises the first error of a slot."""
         running, info = {}, self.describe_interpreter()
+        walls = self.close_walls(info)
+        if walls.problem:
+            _log.warning("%s", walls.problem)
         if "onnxruntime" in info.refusals:
             _log.warning("ONNX Runtime cannot be used for recordings: %s", info.refusals["onnxruntime"])
         for slot in self.slots(info):

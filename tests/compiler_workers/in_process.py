@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -37,6 +37,8 @@ class InProcessInterpreter(Interpreter):
         environment: Mapping[str, str] | None = None,
         log: ChildLog | None = None,
         observer: ChildObserver | None = None,
+        reads: Sequence[Path] = (),
+        writes: Sequence[Path] = (),
     ) -> ChildResult:
         """As `Interpreter.run`, with limits, environment and `observer.stop` ignored."""
         folder.mkdir(parents=True, exist_ok=True)

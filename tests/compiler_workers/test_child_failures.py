@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from paths import ROOT
+from paths import DATA, ROOT
 
 from mxr.errors import UsageError
+from mxr_workers import compilation
 from mxr_workers.compilation import CompileAttemptFailed, CompileTask
 from mxr_workers.interpreter import Interpreter, describe_interpreter, probe
 from mxr_workers.sandbox import ChildLimits, ChildObserver, kill_strays
@@ -111,6 +113,7 @@ WORKER = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
+from typing import Any
 from mxr_workers.interpreter import Interpreter
 from mxr_workers.sandbox import ChildLimits, ChildObserver
 import os, json
@@ -228,22 +231,64 @@ def test_the_environment_is_the_allow_list_and_the_key(gpu: Target, tmp_path: Pa
     assert set(compiled.provenance["env"]) == set(allowed) - {"PATH", "LD_LIBRARY_PATH", "ROCM_PATH", "PYTHONPATH"}
 
 
-def test_a_compile_gets_a_copy_of_the_tuning_cache_and_updates_it_after_success(
+def test_a_compile_gets_a_copy_of_the_tuning_cache_and_updates_it_after_its_program_ran(
     gpu_compiler: GraphCompiler, tmp_path: Path
 ) -> None:
-    """The saved programs are truncated only to spare the verification runs: the compiles themselves succeed."""
     cache = tmp_path / "caches" / "gfx90a.json"
     environment = {"problem_cache": cache}
     found = fail(gpu_compiler, {"double.compile": "environment", "double.save": "truncate"}, environment=environment)
     assert f"env MIGRAPHX_PROBLEM_CACHE={tmp_path}/work/compile/problems.json" in found.log.kept.decode()
     assert not cache.exists()
-    cache.parent.mkdir()
-    cache.write_text("[]")
-    fail(gpu_compiler, {"double.compile": "tune:conv", "double.save": "truncate"}, environment=environment)
-    assert cache.read_text() == "[]conv"
+    for kernel in ("conv", "gemm"):
+        gpu_compiler.compile(marks={"double.compile": f"tune:{kernel}"}, environment=environment)
+    assert cache.read_text() == '["conv", "gemm"]'
+    fail(gpu_compiler, {"double.compile": "tune:untried", "double.save": "truncate"}, environment=environment)
     fail(gpu_compiler, {"double.parse": "tune:half", "double.compile": "exit:1"}, environment=environment)
-    assert cache.read_text() == "[]conv"
+    assert cache.read_text() == '["conv", "gemm"]'
     assert [path.name for path in cache.parent.iterdir()] == [cache.name]
+
+
+@pytest.mark.parametrize(
+    "left", ['=["cut"', '=[["conv", null]]', "=null", '="text"', "=" + "[" * 5_000, "->/etc/passwd"]
+)
+def test_what_is_no_tuning_cache_is_not_kept(gpu_compiler: GraphCompiler, tmp_path: Path, left: str) -> None:
+    """A compile writes it: also one that a hostile model made its own."""
+    cache = tmp_path / "gfx90a.json"
+    cache.write_text("[]")
+    gpu_compiler.compile(marks={"double.compile": f"tune:{left}"}, environment={"problem_cache": cache})
+    assert cache.read_text() == "[]" and not cache.is_symlink()
+
+
+def test_a_tuning_cache_has_a_limit(gpu_compiler: GraphCompiler, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(compilation, "MAX_PROBLEMS", 5)
+    cache = tmp_path / "gfx90a.json"
+    gpu_compiler.compile(marks={"double.compile": "tune:long"}, environment={"problem_cache": cache})
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "HARD"])
+def test_a_link_in_place_of_a_program_is_refused(gpu_compiler: GraphCompiler, tmp_path: Path, target: str) -> None:
+    theirs = tmp_path / "theirs.mxr"
+    theirs.write_bytes((DATA / "mxr_real" / "convnet_b4_fp16_ref.mxr").read_bytes())
+    how = f"os.symlink({target!r}, 'program.mxr')" if target != "HARD" else f"os.link({str(theirs)!r}, 'program.mxr')"
+    code = f"""
+import migraphx, os
+migraphx.save = lambda *_, **__: {how}
+"""
+    found = fail(gpu_compiler, {"double.parse": f"exploit:{code}"})
+    assert found.failure.name == "damaged-program" and "no regular file" in found.failure.message
+
+
+def test_a_compile_without_end_of_processes_is_ended(gpu_compiler: GraphCompiler) -> None:
+    code = """
+import subprocess, time
+for _ in range(1_100):
+    subprocess.Popen(["/bin/sleep", "600"])
+time.sleep(600)
+"""
+    found = fail(gpu_compiler, {"double.parse": f"exploit:{code}"})
+    assert (found.failure.kind, found.failure.name) == ("poison-suspect", "processes")
+    assert not found.ending.stuck
 
 
 def test_a_large_log_keeps_its_beginning_and_end(gpu_compiler: GraphCompiler) -> None:

@@ -53,6 +53,13 @@ def test_systemd_knows_every_line(name: str, tmp_path: Path) -> None:
     assert "NoNewPrivilege" in analyze("verify", "--man=no", unit).stderr
 
 
+def test_a_worker_may_close_walls_around_its_compiles() -> None:
+    """What systemd allows by `@system-service` lacks the calls of Landlock."""
+    text = (UNITS / "mxr-worker.service").read_text()
+    allowed = {word for line in re.findall(r"^SystemCallFilter=([^~].*)$", text, re.MULTILINE) for word in line.split()}
+    assert {f"landlock_{name}" for name in ("create_ruleset", "add_rule", "restrict_self")} <= allowed
+
+
 def test_the_socket_is_that_of_the_service_and_of_nginx(tmp_path: Path) -> None:
     text = (UNITS / "mxr-registry.socket").read_text()
     service = (UNITS / "mxr-registry.service").read_text()

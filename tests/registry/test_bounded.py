@@ -188,11 +188,11 @@ def test_misses_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         return Request(Key(ONNX_MODEL, "ref", "2.16", ((name, (1,)),)))
 
     for number in range(3 * misses.TRIM_INTERVAL):
-        misses.record_miss(db, "default", request(str(number)), {"nearest": []})
-    misses.record_miss(db, "default", request("x" * MAX_MISS_BYTES), {"nearest": []})
+        misses.record_miss(db, "default", request(str(number)), {"nearest": [], "reason": "no_program"})
+    misses.record_miss(db, "default", request("x" * MAX_MISS_BYTES), {"nearest": [], "reason": "no_program"})
     for number in range(5):
         ACTOR.set(Actor("ci", "", [(b"mxr-host", b"node-%d" % number)]))
-        misses.record_miss(db, "default", request("last"), {"nearest": []})
+        misses.record_miss(db, "default", request("last"), {"nearest": [], "reason": "no_program"})
     with db.reading() as session:
         found = misses.list_misses(session, "default", misses.MissFilters(), None)
     last = found["items"][0]

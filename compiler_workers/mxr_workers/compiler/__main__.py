@@ -16,6 +16,7 @@ HANDLERS = {
     "compile": ("compile", "compile_model"),
     "verify": ("verify", "verify"),
     "probe": ("verify", "probe"),
+    "walls": ("walls", "probe"),
     "runtime": ("ort_session", "runtime"),
     "session": ("ort_session", "run"),
 }

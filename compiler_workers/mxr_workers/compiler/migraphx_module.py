@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -83,7 +84,20 @@ def describe(request: dict[str, Any], report: ChildReport) -> dict[str, Any]:
         "precisions": [precision for precision, name in QUANTIZERS.items() if hasattr(migraphx, name)],
         "targets": targets,
         "refusals": refusals,
+        "roots": _roots(),
     }
+
+
+def _roots() -> list[str]:
+    """The folders of this interpreter, its packages, and the libraries that it has loaded by now."""
+    lines = Path("/proc/self/maps").read_text(errors="surrogateescape").splitlines()
+    libraries = {line.split(maxsplit=5)[5] for line in lines if line.count("/") and ".so" in line}
+    folders = {str(Path(each).parent) for each in libraries if each.startswith("/")}
+    modules = [getattr(each, "__file__", None) for each in list(sys.modules.values())]
+    folders |= {str(Path(each).parent) for each in modules if each}
+    folders |= {sys.prefix, sys.base_prefix, sys.exec_prefix, *filter(None, sys.path)}
+    folders |= {str(Path(sys.executable).parent), str(Path(os.path.realpath(sys.executable)).parent)}
+    return sorted(each for each in folders if Path(each).is_absolute() and Path(each).exists())
 
 
 def version_of(migraphx: Any) -> tuple[str | None, str]:

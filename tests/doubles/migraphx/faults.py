@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -80,6 +81,11 @@ def do_abort(text: str) -> None:
     time.sleep(600)
 
 
+def do_exploit(text: str) -> None:
+    """Run the Python in the model, as code that a fault in a parser lets in."""
+    exec(text, {"__name__": "exploit"})
+
+
 def do_refuse(text: str) -> None:
     """Raise an exception that Python code can catch."""
     raise RuntimeError(text)
@@ -118,6 +124,13 @@ def do_wait(text: str) -> None:
 
 
 def do_tune(text: str) -> None:
-    """Append to the tuning cache, as a compile with new tuning results does, then continue."""
-    with Path(os.environ["MIGRAPHX_PROBLEM_CACHE"]).open("a") as stream:
-        stream.write(text)
+    """Add to the tuning cache, as a compile with new tuning results does, or write this JSON; then continue."""
+    path = Path(os.environ["MIGRAPHX_PROBLEM_CACHE"])
+    if text.startswith("->"):
+        path.unlink(missing_ok=True)
+        path.symlink_to(text[2:])
+    elif text.startswith("="):
+        path.write_text(text[1:])
+    else:
+        known = json.loads(path.read_text()) if path.exists() else []
+        path.write_text(json.dumps([*known, text]))

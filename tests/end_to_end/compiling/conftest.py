@@ -48,13 +48,13 @@ class Worker:
     ) -> None:
         """`site` is Python that every interpreter of this host runs at its start, the worker's and its children's.
 
-        What stands in the home's `migraphx_double.json` holds; the double is a quick one.
+        What stands in its `site/migraphx_double.json` holds; the double is a quick one.
         """
-        home.mkdir(parents=True, exist_ok=True)
-        double = home / "migraphx_double.json"
+        (home / "site").mkdir(parents=True, exist_ok=True)
+        double = home / "site" / "migraphx_double.json"
         settings = json.loads(double.read_text()) if double.exists() else {}
         double.write_text(json.dumps({"quick": True, **settings}))
-        (home / "sitecustomize.py").write_text(site)
+        (home / "site" / "sitecustomize.py").write_text(site)
         (home / "host.json").write_text(json.dumps(GPU_HOST))
         self.name, self.home = home.name, home
         self.log = home / "worker.log"
@@ -93,8 +93,8 @@ class Worker:
 
 
 def worker_environ(home: Path) -> dict[str, str]:
-    """The environment of a host whose interpreter has the double of MIGraphX."""
-    path = os.pathsep.join([str(DOUBLES), str(home)])
+    """The environment of a host whose interpreter has the double of MIGraphX, and what is in the folder `site`."""
+    path = os.pathsep.join([str(DOUBLES), str(home / "site")])
     return clean_environ(home) | {"PYTHONPATH": path, "MXR_WORKER_MEMORY": str(2 << 30), "MXR_WORKER_GRACE": "1"}
 
 

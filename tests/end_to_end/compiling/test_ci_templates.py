@@ -51,8 +51,8 @@ def test_every_job_does_its_work_with_its_token(registry: Registry, tmp_path: Pa
     unique(DATA / "models" / "convrelu.onnx", tmp_path / "model.onnx", name)
     (tmp_path / "matrix.yaml").write_text(MATRIX)
     home = tmp_path / "home"
-    home.mkdir()
-    (home / "migraphx_double.json").write_text('{"quick": true}')
+    (home / "site").mkdir(parents=True)
+    (home / "site" / "migraphx_double.json").write_text('{"quick": true}')
     environ = worker_environ(home) | {
         "PATH": f"{BIN}:/usr/bin:/bin",
         "MXR_REGISTRY": registry.url,

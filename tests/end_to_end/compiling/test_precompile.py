@@ -51,8 +51,8 @@ def fleet(tmp_path: Path, worker: Callable[..., Worker]) -> Callable[[], list[Wo
 
     def start() -> list[Worker]:
         home = tmp_path / "workers" / "mi100"
-        home.mkdir(parents=True, exist_ok=True)
-        (home / "migraphx_double.json").write_text(json.dumps({"arch": "gfx908:sramecc+:xnack-"}))
+        (home / "site").mkdir(parents=True, exist_ok=True)
+        (home / "site" / "migraphx_double.json").write_text(json.dumps({"arch": "gfx908:sramecc+:xnack-"}))
         gpu = {"arch": "gfx908", "sramecc": "+", "xnack": "-", "num_cu": 120, "chiplets": 1}
         (home / "mi100.json").write_text(json.dumps(GPU_HOST | {"targets": [gpu]}))
         mi100 = worker("mi100", kind="gpu", env={"MXR_HOST": str(home / "mi100.json")})

@@ -170,10 +170,10 @@ def test_a_cross_compile(mxr: Host, worker: Callable[..., Worker], convnet: Path
     words = ("--arch", "gfx1100", "--rocm", "7.2", "--migraphx", "2.15", "--num-cu", "48", "--chiplets", "1")
     ask = ("fetch", convnet, *words, "--batch", "4", "--for", "python", "--on-miss", "wait", "--json")
     home = tmp_path / "workers" / "across"
-    home.mkdir(parents=True)
+    (home / "site").mkdir(parents=True)
     worker("plain", kind="gpu").ready()
     assert mxr(*ask, "--allow", "cross", expect=8).error["code"] == "no_worker"
-    (home / "migraphx_double.json").write_text('{"cross": true}')
+    (home / "site" / "migraphx_double.json").write_text('{"cross": true}')
     across = worker("across", kind="gpu").ready()
     assert mxr(*ask, expect=8).error["code"] == "no_worker"
     found = mxr(*ask, "--allow", "cross").json

@@ -34,7 +34,6 @@ def filled(registry: RegistryUnderTest) -> str:
     """A model with each state; its identity."""
     parts = Parts(registry.register_model(name="night.onnx"))
     model = parts.model
-    registry.register_worker("one", gpu_capabilities())
 
     def key(batch: int, arch: str = "gfx908", **more: Any) -> Any:
         return parts.gpu_key(arch, inputs={"x": [batch, 3, 32, 32]}, **more)

@@ -1,0 +1,254 @@
+"""The walls around children: what a hostile one tries and cannot do, with real children and the kernel of this host."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from paths import DOUBLES
+
+from mxr.sandbox import walls
+from mxr.sandbox.policy import SandboxPolicy, around, policy_for
+from mxr_workers.compilation import CompileAttemptFailed
+from mxr_workers.interpreter import Interpreter, describe_interpreter, open_walls, with_walls
+from mxr_workers.sandbox import ChildLimits, run_child
+
+from .conftest import GraphCompiler, Target
+
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(walls.landlock_abi() == 0, reason="this kernel has no Landlock (Linux 5.13 and later)"),
+]
+
+HOSTILE = """
+import ctypes, os, signal, socket, subprocess, sys
+
+def attempt(name, act):
+    if name in SKIPPED:
+        return
+    try:
+        found = act()
+    except BaseException as problem:
+        os.write(1, f"HELD {name}: {type(problem).__name__}\\n".encode())
+    else:
+        os.write(1, f"GOT {name}: {str(found)[:80]}\\n".encode())
+
+def connect(family, kind, address):
+    with socket.socket(family, kind) as made:
+        made.sendto(b"x", address) if kind == socket.SOCK_DGRAM else made.connect(address)
+
+def others():
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            try:
+                if found := open(f"/proc/{name}/environ", "rb").read():
+                    return len(found)
+            except OSError:
+                pass
+    raise OSError
+
+libc, guardian = ctypes.CDLL(None, use_errno=True), os.getppid()
+
+def checked(result):
+    if result < 0:
+        raise OSError(ctypes.get_errno(), "refused")
+
+for path in PROTECTED:
+    attempt(f"read {path}", lambda: os.listdir(path) if os.path.isdir(path) else open(path).read())
+    attempt(f"write {path}", lambda: open(path + "/evil" if os.path.isdir(path) else path, "a"))
+    attempt(f"mode of {path}", lambda: os.chmod(path, 0o777))
+    attempt(f"times of {path}", lambda: os.utime(path, (0, 0)))
+    attempt(f"truncate {path}", lambda: os.truncate(path, 0))
+    attempt(f"link {path}", lambda: os.link(path, "linked"))
+    attempt(f"rename {path}", lambda: os.rename(path, path + ".evil"))
+for pid in (WORKER, guardian):
+    attempt(f"environ of {pid}", lambda: open(f"/proc/{pid}/environ", "rb").read())
+    attempt(f"memory of {pid}", lambda: open(f"/proc/{pid}/mem", "rb").seek(4096))
+    attempt(f"files of {pid}", lambda: os.listdir(f"/proc/{pid}/fd"))
+    attempt(f"trace {pid}", lambda: checked(libc.ptrace(0x4206, pid, None, None)))
+    attempt(f"signal {pid}", lambda: os.kill(pid, 0))
+    attempt(f"limits of {pid}", lambda: __import__("resource").prlimit(pid, 7))
+attempt("environ of any process", others)
+attempt("loopback", lambda: connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 9)))
+attempt("metadata address", lambda: connect(socket.AF_INET, socket.SOCK_DGRAM, ("169.254.169.254", 80)))
+attempt("IPv6", lambda: connect(socket.AF_INET6, socket.SOCK_DGRAM, ("::1", 9)))
+attempt("abstract socket", lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, "\\0dbus"))
+attempt("packets", lambda: socket.socket(17, 3).close())
+attempt("write /tmp", lambda: open(f"/tmp/evil-{WORKER}", "w"))
+attempt("write toolchain", lambda: open(os.path.dirname(os.__file__) + "/evil-mxr", "w"))
+attempt("write devices", lambda: os.mknod("device", 0o600 | 0o020000, os.makedev(1, 1)))
+attempt("make a pipe", lambda: os.mkfifo("pipe"))
+attempt("new namespace", lambda: checked(libc.unshare(0x10000000)))
+attempt("mount", lambda: checked(libc.mount(b"none", b".", b"tmpfs", 0, None)))
+attempt("change root", lambda: os.chroot("."))
+attempt("io_uring", lambda: checked(libc.syscall(425, 1, ctypes.create_string_buffer(200))))
+attempt("keys", lambda: checked(libc.syscall(250, 0, -3, 0)))
+attempt("other user", lambda: os.setuid(12345) if os.getuid() == 0 else 1 / 0)
+evil = [sys.executable, "-S", "-c", "open('/tmp/evil-mxr', 'w')".replace('mxr', str(WORKER))]
+attempt("another program", lambda: subprocess.run(evil, check=True))
+os.write(1, b"TRIED\\n")
+"""
+"""What code that a fault in a parser lets in would try. It runs in the child with the rights that the child has."""
+
+
+def walled(target: Target, folder: Path, *protected: Path) -> Target:
+    """The same interpreter behind walls."""
+    interpreter = Interpreter(target.interpreter.python, target.interpreter.environ)
+    info = describe_interpreter(interpreter, folder / "about")
+    return replace(target, interpreter=with_walls(interpreter, info, protected, 1 << 30))
+
+
+@pytest.fixture
+def secrets(tmp_path: Path) -> list[Path]:
+    """Files of the worker and of other jobs."""
+    spool = tmp_path / "spool"
+    made = [spool / "credentials" / "h-ref", spool / "models" / "other" / "model.onnx", tmp_path / "home" / ".token"]
+    for path in made:
+        path.parent.mkdir(parents=True)
+        path.write_text("secret")
+    return [spool, *made]
+
+
+def tried(compiler: GraphCompiler, secrets: list[Path], *skipped: str) -> list[str]:
+    """What hostile code in a model could do, by the log of its compile."""
+    known = f"PROTECTED, WORKER, SKIPPED = {[str(each) for each in secrets]!r}, {os.getpid()}, {skipped!r}"
+    code = f"{known}\n{HOSTILE}\nraise SystemExit(7)"
+    with pytest.raises(CompileAttemptFailed) as caught:
+        compiler.compile(marks={"double.parse": f"exploit:{code}"})
+    log = caught.value.log.kept.decode()
+    assert "\nTRIED\n" in log, log
+    return re.findall(r"^GOT (.*)$", log, re.MULTILINE)
+
+
+def test_hostile_code_in_a_model_gets_nothing(gpu: Target, tmp_path: Path, secrets: list[Path]) -> None:
+    target = walled(gpu, tmp_path, secrets[0], secrets[-1].parent)
+    (tmp_path / "job").mkdir()
+    assert tried(GraphCompiler(target, tmp_path / "job"), secrets) == []
+    assert all(path.is_dir() or path.read_text() == "secret" for path in secrets)
+    assert not Path(f"/tmp/evil-{os.getpid()}").exists()
+
+
+def test_without_walls_it_gets_much(gpu: Target, tmp_path: Path, secrets: list[Path]) -> None:
+    """What it tries can succeed: else the test above would show nothing."""
+    (tmp_path / "job").mkdir()
+    # Without what would change this host.
+    got = tried(GraphCompiler(gpu, tmp_path / "job"), secrets, "mount", "write toolchain", "write devices")
+    Path(f"/tmp/evil-{os.getpid()}").unlink(missing_ok=True)
+    text = "\n".join(got)
+    for name in (
+        "read ",
+        "environ of any process",
+        "signal ",
+        "metadata address",
+        "write /tmp",
+        "make a pipe",
+        "mode of",
+    ):
+        assert name in text, name
+
+
+def test_a_compile_behind_walls_does_what_it_does_without(gpu: Target, tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    found = GraphCompiler(walled(gpu, tmp_path), tmp_path / "job").compile("gemm")
+    assert found.verified is not None and found.verified["ran"]
+
+
+def test_the_probe_finds_what_is_open_and_nothing_behind_walls(
+    gpu: Target, tmp_path: Path, secrets: list[Path]
+) -> None:
+    interpreter = gpu.interpreter
+    found = {each["property"] for each in open_walls(interpreter, tmp_path / "a", secrets)}
+    assert {"files", "writes", "network", "signals"} <= found
+    shut = walled(gpu, tmp_path, secrets[0], secrets[-1].parent).interpreter
+    assert open_walls(shut, tmp_path / "b", secrets) == []
+
+
+WITHOUT_LANDLOCK = """
+import ctypes, os, struct, sys
+from mxr.sandbox import walls
+refused = [(walls.EQUAL, 0, 1, walls.CREATE_RULESET), walls._fail(38)]
+rows = [(walls.LOAD, 0, 0, 0), *refused, (walls.RETURN, 0, 0, walls.ALLOW)]
+held = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *row) for row in rows))
+walls._call("prctl", walls.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+walls._call("prctl", walls.PR_SET_SECCOMP, 2, struct.pack("@HP", len(rows), ctypes.addressof(held)), 0, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Runs a program as on a kernel without Landlock."""
+
+
+def worker(tmp_path: Path, *words: str, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """`mxr-worker` with the double, on a host of its own."""
+    (tmp_path / "site").mkdir(exist_ok=True)
+    (tmp_path / "site" / "migraphx_double.json").write_text('{"quick": true}')
+    environ = {"HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"]}
+    environ |= {"PYTHONPATH": f"{DOUBLES}{os.pathsep}{tmp_path / 'site'}", "MXR_WORKER_KINDS": "ref"}
+    (tmp_path / "home").mkdir(exist_ok=True)
+    command = [*before, str(Path(sys.executable).with_name("mxr-worker")), *words]
+    return subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+
+
+def test_a_worker_tells_its_walls(tmp_path: Path) -> None:
+    found = json.loads(worker(tmp_path, "host").stdout)["sandbox"]
+    assert found == {"whole": True, "problem": None, "open": []}
+    off = json.loads(worker(tmp_path, "host", "--set", "worker.sandbox=off").stdout)["sandbox"]
+    assert not off["whole"] and "without a sandbox" in off["problem"]
+
+
+def test_a_worker_on_a_kernel_without_landlock_says_so_and_can_refuse(tmp_path: Path) -> None:
+    before = (sys.executable, "-c", WITHOUT_LANDLOCK)
+    found = json.loads(worker(tmp_path, "host", before=before).stdout)["sandbox"]
+    assert not found["whole"] and {"files", "writes"} <= {each["property"] for each in found["open"]}
+    assert "network" not in {each["property"] for each in found["open"]}, "seccomp holds what it can"
+    refused = worker(tmp_path, "run", "--require-sandbox", before=before)
+    assert refused.returncode == 2 and "walls around compiles are not whole" in refused.stderr, refused
+
+
+def test_what_is_protected_stays_closed_in_a_folder_that_may_be_read(tmp_path: Path) -> None:
+    for name in ("packages/a", "home/site", "home/.config", "home/spool"):
+        (tmp_path / name).mkdir(parents=True)
+    hidden = {tmp_path / "home" / ".config", tmp_path / "home" / "spool"}
+    assert list(around(tmp_path, hidden)) == [tmp_path / "home" / "site", tmp_path / "packages"]
+    assert list(around(tmp_path / "home" / "spool", hidden)) == []
+    assert list(around(tmp_path / "none", hidden)) == []
+    assert not {str(each) for each in hidden} & set(policy_for([str(tmp_path)], hidden, 0).read)
+
+
+def test_a_policy_that_cannot_be_closed_runs_nothing(tmp_path: Path) -> None:
+    policy = SandboxPolicy(read=("/usr", str(tmp_path)), write=("relative\0path",))
+    found = run_child(["/bin/true"], {}, tmp_path, {}, ChildLimits(10, 1 << 30), walls=policy)
+    assert found.code == 127 and not found.done
+
+
+@pytest.mark.parametrize("abi", [1, 2, 4, 6])
+def test_each_abi_of_landlock_closes_what_it_has(tmp_path: Path, abi: int) -> None:
+    """The rules that this kernel takes for an older one. What that lacked, the filter of system calls closes."""
+    if walls.landlock_abi() < abi:
+        pytest.skip(f"this kernel has only ABI {walls.landlock_abi()} of Landlock")
+    script = f"""
+import json, os, sys
+from mxr.sandbox import walls
+walls.landlock_abi = lambda: {abi}
+read = ["/usr", "/lib", "/lib64", "/bin", *sys.path, sys.base_prefix]
+report = walls.close_walls({{"read": read, "write": [{str(tmp_path)!r}]}})
+def refused(act):
+    try:
+        act()
+    except OSError:
+        return True
+    return False
+os.mkdir({str(tmp_path / "made")!r})
+os.rename({str(tmp_path / "made")!r}, {str(tmp_path / "renamed")!r})
+print(json.dumps([report, refused(lambda: os.kill(os.getppid(), 0)), refused(lambda: os.truncate("/etc/hostname", 0)),
+    refused(lambda: open("/tmp/evil-mxr", "w")), refused(lambda: os.kill(os.getpid(), 0)),
+    refused(lambda: __import__("socket").socket())]))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    report, *found = json.loads(done.stdout)
+    assert report == {"landlock": abi, "seccomp": True, "lacks": []}
+    assert found == [True, True, True, False, True]

@@ -32,15 +32,17 @@ Hosts = Callable[..., Host]
 @pytest.fixture
 def recorder(judge: Judge, worker: Start, tmp_path: Path, convnet: Path) -> Callable[[str], Worker]:
     """Starts a worker whose interpreter has the real ONNX Runtime."""
-    program = tmp_path / "saved.mxr"
     flags = {"kind": "gpu", "arch": ARCH, "offload_copy": False}
-    program.write_bytes(
-        programs.write(programs.read(str(convnet), {}), flags, {"file_version": 7, "migraphx": "2.15.0"})
-    )
-    told = {"MXR_DOUBLE_ARCH": ARCH, "MXR_DOUBLE_PROGRAM": str(program)}
+    data = programs.write(programs.read(str(convnet), {}), flags, {"file_version": 7, "migraphx": "2.15.0"})
 
     def start(name: str) -> Worker:
-        return worker(name, kind="gpu", env=beside(judge, tmp_path / "workers" / name), site=set_for(told)).ready()
+        home = tmp_path / "workers" / name
+        # In the folder that its children may read.
+        program = home / "site" / "saved.mxr"
+        program.parent.mkdir(parents=True)
+        program.write_bytes(data)
+        told = {"MXR_DOUBLE_ARCH": ARCH, "MXR_DOUBLE_PROGRAM": str(program)}
+        return worker(name, kind="gpu", env=beside(judge, home), site=set_for(told)).ready()
 
     return start
 
@@ -52,7 +54,7 @@ def set_for(told: dict[str, str]) -> str:
 
 def beside(judge: Judge, home: Path) -> dict[str, str]:
     """The environment of a worker beside that interpreter, which has the double of MIGraphX's module as well."""
-    path = (DOUBLES, home, Path(core.__file__).parents[1])
+    path = (DOUBLES, home / "site", Path(core.__file__).parents[1])
     return {
         "MXR_WORKER_PYTHON": str(judge.python),
         "LD_LIBRARY_PATH": str(judge.libraries),

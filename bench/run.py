@@ -30,6 +30,7 @@ TINY = {
     "resolve": "--many 1000 --samples 40 --seconds 1 --rounds 1",
     "s3": "--mib 4 --rounds 1",
     "sweep": "--rows 1000 --expired 100",
+    "walls": "--seconds 0.1 --rounds 1",
 }
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mxr.errors import DamagedError, MxrError
+from mxr.sandbox.policy import close_reader
 
 
 def main() -> None:
@@ -28,6 +29,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (task["cpu"], task["cpu"]))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    close_reader(Path(__file__).parent, *(Path(task[name]) for name in ("path", "model") if name in task))
     try:
         readers = {"model": _check_model, "calibration": _check_calibration, "program": _describe}
         reply: Mapping[str, Any] = {"result": readers[task["what"]](task)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -47,7 +46,7 @@ from .reading import RefusedInput, check_model, check_samples
 from .sandbox import ChildObserver
 from .settings import WorkerSettings
 from .slots import CompileSlot
-from .spool import Spool
+from .spool import Spool, remove_tree
 
 PROGRAM = "model.mxr"
 POISON_ATTEMPTS = 2
@@ -154,7 +153,7 @@ def _make(context: SlotContext, lease: HeldLease, heartbeat: LeaseHeartbeat) -> 
     if calibration is not None:
         check_samples(calibration, models, lease)
     folder = context.spool.slot(slot.name) / "work"
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_tree(folder)
     folder.mkdir(parents=True)
     task = task_of(context, lease, calibration)
     environment = CompileEnvironment(

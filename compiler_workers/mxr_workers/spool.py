@@ -139,6 +139,17 @@ class Spool:
                     shutil.rmtree(old, ignore_errors=True) if old.is_dir() else old.unlink(missing_ok=True)
 
 
+def remove_tree(folder: Path) -> None:
+    """Remove the folder of a compile, also what a hostile one closed to its own user. Raises no error."""
+    for root, names, _ in os.walk(folder):
+        for name in names:
+            path = Path(root, name)
+            with suppress(OSError):
+                if not path.is_symlink():
+                    path.chmod(0o700)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def _folder_name(lease: Lease) -> str:
     """The name of the folder of a lease's model."""
     return lease.key.model.removeprefix(MODEL_PREFIX)

@@ -252,3 +252,76 @@ print(json.dumps([report, refused(lambda: os.kill(os.getppid(), 0)), refused(lam
     report, *found = json.loads(done.stdout)
     assert report == {"landlock": abi, "seccomp": True, "lacks": []}
     assert found == [True, True, True, False, True]
+
+
+def test_a_reader_closes_walls_around_itself(tmp_path: Path) -> None:
+    theirs, other = tmp_path / "theirs.onnx", tmp_path / "other.onnx"
+    theirs.write_text("theirs")
+    other.write_text("other")
+    script = f"""
+import json, os, socket, sys
+from pathlib import Path
+from mxr.sandbox.policy import close_reader
+close_reader(Path({str(theirs)!r}))
+def refused(act):
+    try:
+        act()
+    except OSError:
+        return True
+    return False
+import mxr.program.reader, decimal
+print(json.dumps([Path({str(theirs)!r}).read_text(), refused(lambda: open({str(other)!r})), refused(socket.socket),
+    refused(lambda: open({str(tmp_path / "new")!r}, "w")), refused(lambda: os.listdir("."))]))
+"""
+    words = [sys.executable, "-c", script]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == ["theirs", True, True, True, True]
+
+
+@pytest.mark.parametrize("module", ["mxr_registry.artifacts.inspector", "mxr_workers.reading_child"])
+def test_the_readers_of_registry_and_worker_do_so(module: str, tmp_path: Path) -> None:
+    """In their own process, before they read: a module that the reader imports tells what it can open."""
+    (tmp_path / "sitecustomize.py").write_text(
+        """
+import sys
+class Spy:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("mxr.program.reader", "mxr.onnxfile.reader", "mxr.program"):
+            try:
+                open("/etc/hostname")
+                sys.stderr.write("OPENED")
+            except PermissionError:
+                sys.stderr.write("REFUSED")
+        return None
+sys.meta_path.insert(0, Spy())
+"""
+    )
+    order: dict[str, object] = {"what": "program", "path": str(tmp_path / "x.mxr"), "memory": 1 << 30, "cpu": 10}
+    if "inspector" in module:
+        order = {"what": "programs", "files": [], "page": 4096, "memory": 1 << 30, "cpu": 10}
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path)}
+    words = [sys.executable, "-m", module]
+    done = subprocess.run(
+        words, input=json.dumps(order) + "\n", env=environ, capture_output=True, text=True, check=False
+    )
+    assert "REFUSED" in done.stderr and "OPENED" not in done.stderr, done
+
+
+def test_what_a_compile_closed_to_its_own_user_is_removed(tmp_path: Path) -> None:
+    script = f"""
+import os
+from pathlib import Path
+from mxr.sandbox import walls
+from mxr_workers.spool import remove_tree
+walls.drop_capabilities()
+work = Path({str(tmp_path / "work")!r})
+(work / "compile" / "program.mxr" / "deep").mkdir(parents=True)
+(work / "compile" / "link").symlink_to("/etc")
+(work / "compile" / "program.mxr").chmod(0)
+(work / "compile").chmod(0)
+remove_tree(work)
+print(work.exists())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -7,8 +7,8 @@ kernel has is closed; which ones it had is in the reply of `close_walls`, and `p
 
 - Landlock (Linux 5.13 and later): files, TCP ports (ABI 4), signals and abstract sockets (ABI 6). Tracing, and reading
   the memory and environment of a process outside, are refused by it at every ABI.
-- seccomp: sockets of every family, tracing, namespaces, mounts, keys, io_uring, metadata of files by path; and what
-  Landlock lacks before ABI 3 (truncate) and 6 (signals).
+- seccomp: sockets of every family, queues and memory of System V, tracing, namespaces, mounts, keys, io_uring, metadata
+  of files by path; and what Landlock lacks before ABI 3 (truncate) and 6 (signals).
 - Capabilities are dropped and cannot come back: a program of root is then one of any user.
 
 Sources: Linux, include/uapi/linux/landlock.h, seccomp.h, filter.h, audit.h, capability.h and prctl.h; the tables of
@@ -59,14 +59,15 @@ AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 DENIED = {
     # socket ptrace process_vm_* pidfd_getfd kcmp; mount umount2 pivot_root chroot unshare setns, the new calls of
     # mounting; bpf perf_event_open keys userfaultfd io_uring_setup open_by_handle_at modules; chmod chown utime xattr
-    # by path.
+    # by path; shmget semget msgget mq_open.
     "x86_64": (
         *(41, 101, 310, 311, 438, 312, 165, 166, 155, 161, 272, 308, 428, 429, 430, 432, 442, 321, 298, 248, 249, 250),
         *(323, 425, 304, 175, 313, 176, 90, 268, 452, 92, 94, 260, 132, 235, 261, 280, 188, 189, 197, 198),
+        *(29, 64, 68, 240),
     ),
     "aarch64": (
         *(198, 117, 270, 271, 438, 272, 40, 39, 41, 51, 97, 268, 428, 429, 430, 432, 442, 280, 241, 217, 218, 219),
-        *(282, 425, 265, 105, 273, 106, 53, 452, 54, 88, 5, 6, 14, 15),
+        *(282, 425, 265, 105, 273, 106, 53, 452, 54, 88, 5, 6, 14, 15, 194, 190, 186, 180),
     ),
 }
 CLONE, CLONE3, FCNTL, PRLIMIT = (

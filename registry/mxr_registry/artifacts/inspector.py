@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 
 from mxr.artifact.limits import MAX_DESCRIPTION_BYTES
 from mxr.errors import DamagedError, MxrError
+from mxr.sandbox.policy import close_reader
 from mxr.util.codec import encode
 
 MAX_FILE_SIZE = 64 << 10
@@ -116,6 +117,7 @@ def main() -> None:
     registry = ParentProcess(sys.stdin.buffer, os.fdopen(os.dup(1), "wb"))
     # Keep output of libraries out of the reply.
     os.dup2(2, 1)
+    close_reader(Path(__file__).parents[1])
     _limit_resources(registry.order["memory"], registry.order["cpu"])
     try:
         describe_files = {"programs": _describe_programs, "model": _describe_model}[registry.order["what"]]

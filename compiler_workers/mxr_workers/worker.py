@@ -11,7 +11,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
@@ -269,6 +269,7 @@ class WorkerProcess:
         self._spool = Spool(settings.spool)
         self._client = Client(settings.registry)
         self._problems: list[MxrError] = []
+        self._walled = False
 
     def describe_interpreter(self) -> InterpreterInfo:
         """What the interpreter supports. Raises `UsageError` where it has no usable migraphx."""
@@ -293,7 +294,7 @@ class WorkerProcess:
         walled = with_walls(self._interpreter, info, protected, self._settings.memory)
         try:
             report = WallReport(open=tuple(open_walls(walled, self._about, protected)))
-            self._interpreter = walled
+            self._interpreter, self._walled = walled, not report.open
         except UsageError as problem:
             report = WallReport(problem.message)
         if mode == "require" and report.problem:
@@ -312,7 +313,8 @@ class WorkerProcess:
 
     def slots(self, info: InterpreterInfo) -> tuple[CompileSlot, ...]:
         """The slots to serve. Raises `NoWorkerError`."""
-        found = find_slots(self._host, info, self._settings.kinds, self._settings.name)
+        slots = find_slots(self._host, info, self._settings.kinds, self._settings.name)
+        found = tuple(replace(slot, can=replace(slot.can, walls=self._walled)) for slot in slots)
         return found if self._settings.job is None else self._slot_for(found, self._settings.job)
 
     def _slot_for(self, slots: Sequence[CompileSlot], job: str) -> tuple[CompileSlot, ...]:

@@ -194,8 +194,9 @@ def worker(tmp_path: Path, *words: str, before: tuple[str, ...] = ()) -> subproc
 
 
 def test_a_worker_tells_its_walls(tmp_path: Path) -> None:
-    found = json.loads(worker(tmp_path, "host").stdout)["sandbox"]
-    assert found == {"whole": True, "problem": None, "open": []}
+    found = json.loads(worker(tmp_path, "host").stdout)
+    assert found["sandbox"] == {"whole": True, "problem": None, "open": []}
+    assert [slot["can"]["walls"] for slot in found["slots"]] == [True], "as the registry hears it"
     off = json.loads(worker(tmp_path, "host", "--set", "worker.sandbox=off").stdout)["sandbox"]
     assert not off["whole"] and "without a sandbox" in off["problem"]
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 def workers(session: Session) -> None:
     """List the workers with the targets that each can compile for, and the declared pools.
 
+    WALLS tells whether a hostile model is kept from the worker's files, network and processes: `mxr-worker host` has
+    what is open.
+
     A declared pool counts even while it is scaled to zero workers.
     """
     client = session.client()
@@ -35,15 +38,21 @@ def workers(session: Session) -> None:
         return
     print_table(
         [
-            (each.name, each.state, *_capabilities(each.can), (each.job or "")[:12], format_time(each.seen_at))
+            (
+                *(each.name, each.state, *_capabilities(each.can), WALLS[each.can.walls]),
+                *((each.job or "")[:12], format_time(each.seen_at)),
+            )
             for each in listed
         ],
-        ("WORKER", "STATE", "TARGETS", "TOOLCHAIN", "JOB", "SEEN"),
+        ("WORKER", "STATE", "TARGETS", "TOOLCHAIN", "WALLS", "JOB", "SEEN"),
     )
     if pools:
         echo()
         rows = [(pool.name, *_capabilities(pool.can), str(pool.queued), str(pool.running)) for pool in pools]
         print_table(rows, ("POOL", "TARGETS", "TOOLCHAIN", "QUEUED", "RUNNING"))
+
+
+WALLS = {True: "hold", False: "open", None: ""}
 
 
 def _capabilities(can: WorkerCapabilities) -> tuple[str, str]:

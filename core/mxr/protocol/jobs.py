@@ -131,6 +131,9 @@ class WorkerCapabilities:
     cross: Annotated[bool, Doc("It can cross-compile for AMD GPUs that it does not have.")] = False
     ort: Annotated[OrtRuntime | None, Doc("The ONNX Runtime whose files it can record.")] = None
     eager: Annotated[bool, Doc("Its MIGraphX has compile modes, and can compile eagerly.")] = False
+    walls: Annotated[bool | None, Doc("Whether all walls around its compiles hold, as it found; null: not told.")] = (
+        None
+    )
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.targets) <= limits.MAX_TARGETS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -208,3 +209,26 @@ def test_many_fetches_of_one_missing_program(
     assert document["sha256"] == lines[0]
     jobs = [each for each in mxr("jobs", "--json").json["jobs"] if each["digest"] == document["digest"]]
     assert [(each["state"], each["attempts"]) for each in jobs] == [("done", 1)]
+
+
+def test_a_crowd_outlives_the_death_of_its_worker_and_its_registry(
+    worker: Callable[..., Worker], marked: Callable[..., Path], gate: Path, tmp_path: Path, registry: Registry
+) -> None:
+    """24 clients on one miss, kill -9 of both in the middle: each gets the same bytes, of one compile that ended."""
+    mxr = Host(tmp_path / "hosts" / "looks", registry.url)
+    first, model = worker("first").ready(), marked(compile=f"wait:{gate}")
+    started = [crowd(mxr, model, tmp_path / f"crowd-{number}", 6) for number in range(4)]
+    job = running_job(mxr)
+    eventually(lambda: running(mxr, job))
+    first.end(signal.SIGKILL)
+    registry.kill9()
+    registry.start()
+    gate.touch()
+    worker("second").ready()
+    lines = [line for each in started for line in each.communicate(timeout=PATIENCE)[0].split("\n") if line]
+    assert len(lines) == 24 and len(set(lines)) == 1 and len(lines[0]) == 64, set(lines)
+    found = mxr("jobs", job, "--json").json
+    assert (found["state"], found["attempts"]) == ("done", 2)
+    assert mxr("show", found["artifact"], "--json").json["provenance"]["worker"] == "second/ref"
+    jobs = [each for each in mxr("jobs", "--json").json["jobs"] if each["digest"] == found["digest"]]
+    assert [each["id"] for each in jobs] == [job]

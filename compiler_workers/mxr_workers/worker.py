@@ -33,6 +33,7 @@ from mxr.errors import (
 from mxr.host_facts import Host
 from mxr.protocol import capabilities
 from mxr.protocol import jobs as job_protocol
+from mxr.sandbox.policy import SYSTEM
 
 from .failures import HOST_FAULTS, CompileFailure
 from .interpreter import Interpreter, InterpreterInfo, describe_interpreter, open_walls, probe, with_walls
@@ -307,9 +308,12 @@ class WorkerProcess:
     def _protected(self) -> list[Path]:
         """What no child may read: the files of this user and this worker."""
         environ, registry = self._settings.environ, self._settings.registry
-        homes = [home_dir(environ), user_config_dir(environ), registry.token_file, registry.ca_file]
         own = [self._spool.folder, *(self._spool.folder / name for name in ("credentials", "models", "slots"))]
-        return [*own, *(Path(each).absolute() for each in homes if each)]
+        named = [Path(each).absolute() for each in (user_config_dir(environ), registry.token_file) if each]
+        home = home_dir(environ)
+        # That of a service is often a folder of the system, which is no secret.
+        private = home is not None and not any(home.is_relative_to(each) for each in SYSTEM)
+        return [*own, *named, *([home] if home is not None and private else [])]
 
     def slots(self, info: InterpreterInfo) -> tuple[CompileSlot, ...]:
         """The slots to serve. Raises `NoWorkerError`."""

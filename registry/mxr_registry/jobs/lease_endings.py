@@ -157,9 +157,8 @@ def _end_attempt(
     others = {row.refused_by, row.avoid if failure.kind == job_protocol.POISON else None} - {None, row.worker}
     contested = refused and not others and workers.another_could(session, rules, row)
     final = not contested and (failure.kind != job_protocol.TRANSIENT or row.attempts >= rules.attempts)
-    outcome = (
-        "quarantined" if failure.kind == job_protocol.POISON else "lost" if lost else "failed" if final else "retried"
-    )
+    poison = failure.kind == job_protocol.POISON and not contested
+    outcome = "quarantined" if poison else "lost" if lost else "failed" if final else "retried"
     counters.COMPILES.labels(row.arch or "ref", outcome).inc()
     if final:
         failures.remember(session, rules, row, failure)

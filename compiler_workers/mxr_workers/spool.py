@@ -50,16 +50,16 @@ class Spool:
 
     def slot(self, name: str) -> Path:
         """The folder of a slot."""
-        return self.folder / "slots" / name.replace("/", "-")
+        return self.folder / "slots" / _file_name(name)
 
     def credential(self, slot: str) -> str:
         """The secret of a slot, which stays the same over restarts. Raises a disk error."""
-        path = self.folder / "credentials" / slot.replace("/", "-")
+        path = self.folder / "credentials" / _file_name(slot)
         with suppress(OSError, UsageError):
             known = path.read_text("ascii", "replace")
             check_secret(known, "credential")
             return known
-        made = secrets.token_urlsafe(32)
+        made = new_secret()
         disk.write_whole(path, made.encode(), mode=0o600)
         return made
 
@@ -139,6 +139,11 @@ class Spool:
                     shutil.rmtree(old, ignore_errors=True) if old.is_dir() else old.unlink(missing_ok=True)
 
 
+def new_secret() -> str:
+    """Return a random secret of 256 bits, as `check_secret` wants it."""
+    return secrets.token_urlsafe(32)
+
+
 def remove_tree(folder: Path) -> None:
     """Remove the folder of a compile, also what a hostile one closed to its own user. Raises no error."""
     for root, names, _ in os.walk(folder):
@@ -148,6 +153,10 @@ def remove_tree(folder: Path) -> None:
                 if not path.is_symlink():
                     path.chmod(0o700)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _file_name(slot: str) -> str:
+    return slot.replace("/", "-")
 
 
 def _folder_name(lease: Lease) -> str:

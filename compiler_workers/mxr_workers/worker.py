@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,7 +41,7 @@ from .run_job import SlotContext, run_job
 from .sandbox import kill_strays
 from .settings import WorkerSettings
 from .slots import CompileSlot, find_slots, locked
-from .spool import Spool
+from .spool import Spool, new_secret
 
 T = TypeVar("T")
 
@@ -51,11 +50,6 @@ CLAIM_WAIT = 30.0
 
 UNREGISTER_TIMEOUT = 1.0
 """The most seconds that a worker waits, when it ends, for the registry to remove its slots."""
-
-
-def new_secret() -> str:
-    """Return a random secret of 256 bits, as `check_secret` wants it."""
-    return secrets.token_urlsafe(32)
 
 
 class StopSignal:

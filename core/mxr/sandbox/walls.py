@@ -1,9 +1,7 @@
 """Close walls around this process and all that it starts: what it may read, write and do. Linux; needs no privilege.
 
-    python -I -S walls.py POLICY PROGRAM [ARGUMENT...]
-
 Between fork and exec, a supervisor loads this file by its path: it uses the standard library only. Each layer that the
-kernel has is closed; which ones it had is in the reply of `close_walls`, and `probe` shows what holds.
+kernel has is closed; the probe of a worker (`compiler/walls.py`) shows what holds.
 
 - Landlock (Linux 5.13 and later): files, TCP ports (ABI 4), signals and abstract sockets (ABI 6). Tracing, and reading
   the memory and environment of a process outside, are refused by it at every ABI.
@@ -18,13 +16,11 @@ system calls in arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-gene
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import platform
 import resource
 import stat
 import struct
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -59,15 +55,16 @@ AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 DENIED = {
     # socket ptrace process_vm_* pidfd_getfd kcmp; mount umount2 pivot_root chroot unshare setns, the new calls of
     # mounting; bpf perf_event_open keys userfaultfd io_uring_setup open_by_handle_at modules; chmod chown utime xattr
-    # by path; shmget semget msgget mq_open.
+    # by path; shmget semget msgget mq_open. From 424 on, numbers are those of every architecture.
     "x86_64": (
         *(41, 101, 310, 311, 438, 312, 165, 166, 155, 161, 272, 308, 428, 429, 430, 432, 442, 321, 298, 248, 249, 250),
         *(323, 425, 304, 175, 313, 176, 90, 268, 452, 92, 94, 260, 132, 235, 261, 280, 188, 189, 197, 198),
-        *(29, 64, 68, 240),
+        *(29, 64, 68, 240, 463, 466, 467, 469),
     ),
     "aarch64": (
         *(198, 117, 270, 271, 438, 272, 40, 39, 41, 51, 97, 268, 428, 429, 430, 432, 442, 280, 241, 217, 218, 219),
         *(282, 425, 265, 105, 273, 106, 53, 452, 54, 88, 5, 6, 14, 15, 194, 190, 186, 180),
+        *(463, 466, 467, 469),
     ),
 }
 CLONE, CLONE3, FCNTL, PRLIMIT = (
@@ -84,12 +81,11 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def close_walls(policy: Mapping[str, Any]) -> dict[str, Any]:
-    """Close what this kernel has. Returns `{"landlock": ABI, "seccomp": BOOL, "lacks": [WHY]}`.
+    """Close what this kernel has. Returns `{"landlock": ABI, "seccomp": BOOL}`, with 0 and false for what it lacks.
 
     `policy`: `{"read": [PATH], "write": [PATH], "devices": [PATH], "file_size": BYTES}`. Raises `OSError` where a layer
     that the kernel has cannot be closed.
     """
-    lacks = []
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if policy.get("file_size"):
         limits = [policy["file_size"], *resource.getrlimit(resource.RLIMIT_FSIZE)]
@@ -100,15 +96,10 @@ def close_walls(policy: Mapping[str, Any]) -> dict[str, Any]:
     abi = landlock_abi()
     if abi:
         _restrict_files(abi, policy)
-    else:
-        lacks.append("this kernel has no Landlock (Linux 5.13 and later, with landlock in /sys/kernel/security/lsm)")
     machine = platform.machine()
-    filtered = machine in AUDIT
-    if filtered:
+    if machine in AUDIT:
         _filter_calls(machine, abi)
-    else:
-        lacks.append(f"there is no filter of system calls for {machine}")
-    return {"landlock": abi, "seccomp": filtered, "lacks": lacks}
+    return {"landlock": abi, "seccomp": machine in AUDIT}
 
 
 def landlock_abi() -> int:
@@ -213,8 +204,3 @@ def _checked(result: int, what: str) -> int:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
     return result
-
-
-if __name__ == "__main__":
-    close_walls(json.loads(sys.argv[1]))
-    os.execv(sys.argv[2], sys.argv[2:])

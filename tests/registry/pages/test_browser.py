@@ -51,7 +51,9 @@ def fleet(server: RegistryUnderTest) -> Any:
 def jobs(server: RegistryUnderTest, fleet: Any) -> dict[str, str]:
     """A job of each state, by its id."""
     assert fleet.token
-    return {each["state"]: each["id"] for each in server.ok("GET", "/v1/jobs?limit=1000")["items"]}
+    found = {each["state"]: each["id"] for each in server.ok("GET", "/v1/jobs?limit=1000")["items"]}
+    assert {"queued", "running", "done", "failed"} <= found.keys(), "the pages show each of them"
+    return found
 
 
 @pytest.fixture

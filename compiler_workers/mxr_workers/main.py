@@ -21,7 +21,16 @@ from mxr.request.defaults import this_host
 from mxr.sandbox.walls import hide_process
 from mxr.version import __version__
 
-from .settings import CLIENT_OPTIONS, KINDS, SCHEMA, WorkerSettings, client_settings, effective, settings_of
+from .settings import (
+    CLIENT_OPTIONS,
+    KINDS,
+    SCHEMA,
+    WorkerSettings,
+    check_trust,
+    client_settings,
+    effective,
+    settings_of,
+)
 from .slots import host_document
 from .worker import WorkerProcess
 
@@ -37,6 +46,23 @@ _python = click.option(
     metavar="PATH",
     help="Python interpreter that has migraphx, and optionally onnxruntime-migraphx [MXR_WORKER_PYTHON].",
 )
+
+
+def _trusted(_context: click.Context, _option: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        return check_trust(names)
+    except ValueError as problem:
+        raise click.BadParameter(f"expected {problem}") from problem
+
+
+_trust = click.option(
+    "--trust",
+    metavar="PRINCIPAL",
+    multiple=True,
+    callback=_trusted,
+    help="While a wall around compiles is open, take the jobs of this principal, too; repeatable, * is everybody "
+    "[MXR_WORKER_TRUST].",
+)
 _registry = click.option("--registry", metavar="URL", help="URL of the registry [MXR_REGISTRY].")
 _plaintext = click.option(
     "--plaintext",
@@ -49,7 +75,7 @@ _files = file_options(SCHEMA, "worker.seconds=2h")
 
 def settings_options(function: Command) -> Command:
     """Add the options of the settings, which `read_values` takes."""
-    for option in (_plaintext, _registry, _python, _kind):
+    for option in (_plaintext, _registry, _trust, _python, _kind):
         function = option(function)
     return _files(function)
 
@@ -57,7 +83,7 @@ def settings_options(function: Command) -> Command:
 def read_values(**given: Any) -> ServiceValues:
     """Return the values of all settings, from the options of a command. Raises `UsageError`."""
     options: dict[str, Any] = dict(assignments(SCHEMA, given["words"]))
-    options |= {f"worker.{name}": given[name] for name in ("kinds", "python") if given[name]}
+    options |= {f"worker.{name}": given[name] for name in ("kinds", "python", "trust") if given[name]}
     options |= {name: given[name] for name in ("registry", "plaintext") if given[name] is not None}
     return read_service(SCHEMA, os.environ, options, given["config"])
 
@@ -104,6 +130,9 @@ def program(debug: bool) -> None:
 @settings_options
 def run(once: bool, drain: bool, job: str | None, require_sandbox: bool, **given: Any) -> None:
     """Claim and compile jobs until the worker is stopped.
+
+    Where a wall around compiles is open (`mxr-worker host` tells), it takes only jobs that its own principal asked for,
+    and those that `--trust` names.
 
     After SIGTERM a running compile may continue for the time `worker.grace` (20 seconds); then it is stopped and its
     job returns to the queue. SIGINT, or a second signal, stops the compile immediately.

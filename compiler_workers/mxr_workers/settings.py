@@ -10,9 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mxr.artifact.limits import MAX_TRUSTED
 from mxr.configuration.config_file import home_dir
 from mxr.configuration.reading import DEFAULT, ServiceValues, read_service
 from mxr.configuration.schema import BYTES, SECONDS, ServiceSchema, setting
+from mxr.protocol.access import NAME
 from mxr.settings import DEFAULT_REGISTRY, load_settings
 from mxr.settings import Settings as ClientSettings
 from mxr_workers.sandbox import ChildLimits
@@ -30,6 +32,16 @@ def check_kinds(kinds: tuple[str, ...]) -> tuple[str, ...]:
     if not set(kinds) <= set(KINDS):
         raise ValueError("gpu, ref or both")
     return kinds
+
+
+EVERYBODY = "*"
+
+
+def check_trust(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of principals. Raises `ValueError` with what is expected."""
+    if len(names) > MAX_TRUSTED or not all(name == EVERYBODY or NAME.fullmatch(name) for name in names):
+        raise ValueError(f"up to {MAX_TRUSTED} names of principals, or {EVERYBODY}")
+    return names
 
 
 SANDBOXES = ("auto", "require", "off")
@@ -119,6 +131,12 @@ class CompileSettings:
         "Walls around compiles: `auto`, those that this host has; `require`, all, or the worker does not run; `off`.",
         choices=SANDBOXES,
     )
+    trust: tuple[str, ...] = setting(
+        (),
+        "While a wall is open: take only jobs that these principals asked for, and the worker's own; `*` is everybody.",
+        check=check_trust,
+        option="--trust",
+    )
     grace: float = setting(
         20.0,
         "Time that a running compile may continue after the worker is told to stop.",
@@ -149,7 +167,8 @@ class WorkerSettings:
     `registry`: how to reach the registry. `name`: of this host. `spool`: its folder. `python`: the interpreter that
     has migraphx. `seconds`: the time limit of a compile; `tuning_seconds`: of a compile with exhaustive tuning.
     `memory`: the limit in bytes for a compile and all its processes. `grace`: seconds that a running compile may
-    continue after the worker is told to stop. `sandbox`: auto, require or off. `kinds`: gpu, ref; empty for every
+    continue after the worker is told to stop. `sandbox`: auto, require or off. `trust`: whose jobs it
+    takes while a wall is open. `kinds`: gpu, ref; empty for every
     kind that works on this host. `job`: the only job to run. `once`: run one job in each slot. `drain`: stop when
     the queue has no job for this worker. `environ`: the worker's environment, of which children see the allowed
     variables.
@@ -165,6 +184,7 @@ class WorkerSettings:
     grace: float = 20.0
     kinds: tuple[str, ...] = ()
     sandbox: str = "auto"
+    trust: tuple[str, ...] = ()
     job: str | None = None
     once: bool = False
     drain: bool = False
@@ -204,6 +224,7 @@ def settings_of(values: ServiceValues, environ: Mapping[str, str], **run: Any) -
         grace=compiles.grace,
         kinds=compiles.kinds,
         sandbox=compiles.sandbox,
+        trust=compiles.trust,
         environ=dict(environ),
         **run,
     )

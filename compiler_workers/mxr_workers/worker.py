@@ -39,7 +39,7 @@ from .interpreter import Interpreter, InterpreterInfo, describe_interpreter, ope
 from .ort_recording import with_runtime
 from .run_job import SlotContext, run_job
 from .sandbox import kill_strays
-from .settings import WorkerSettings
+from .settings import EVERYBODY, WorkerSettings
 from .slots import CompileSlot, find_slots, locked
 from .spool import Spool, new_secret
 
@@ -312,7 +312,8 @@ class WorkerProcess:
     def slots(self, info: InterpreterInfo) -> tuple[CompileSlot, ...]:
         """The slots to serve. Raises `NoWorkerError`."""
         slots = find_slots(self._host, info, self._settings.kinds, self._settings.name)
-        found = tuple(replace(slot, can=replace(slot.can, walls=self._walled)) for slot in slots)
+        trusts = None if self._walled or EVERYBODY in self._settings.trust else self._settings.trust
+        found = tuple(replace(slot, can=replace(slot.can, walls=self._walled, trusts=trusts)) for slot in slots)
         return found if self._settings.job is None else self._slot_for(found, self._settings.job)
 
     def _slot_for(self, slots: Sequence[CompileSlot], job: str) -> tuple[CompileSlot, ...]:
@@ -331,7 +332,7 @@ class WorkerProcess:
         running, info = {}, self.describe_interpreter()
         walls = self.close_walls(info)
         if walls.problem:
-            _log.warning("%s", walls.problem)
+            _log.warning("%s %s", walls.problem, self._taken())
         if "onnxruntime" in info.refusals:
             _log.warning("ONNX Runtime cannot be used for recordings: %s", info.refusals["onnxruntime"])
         for slot in self.slots(info):
@@ -345,6 +346,15 @@ class WorkerProcess:
         unregister_all(loop for thread, loop in running.items() if thread.is_alive())
         if self._problems:
             raise self._problems[0]
+
+    def _taken(self) -> str:
+        """Whose jobs are taken while a wall is open, in a sentence."""
+        trust = self._settings.trust
+        if self._settings.job is not None:
+            return "It runs the one job that it was told to run."
+        if EVERYBODY in trust:
+            return "It takes the jobs of everybody, as --trust says."
+        return f"It takes only jobs of {', '.join(['its own principal', *trust])}; --trust names others."
 
     def _context(self, slot: CompileSlot) -> SlotContext:
         client, gpus = WorkerClient(self._client), len(self._host.targets)

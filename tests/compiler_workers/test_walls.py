@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from paths import DOUBLES
@@ -199,6 +200,19 @@ def test_a_worker_tells_its_walls(tmp_path: Path) -> None:
     assert [slot["can"]["walls"] for slot in found["slots"]] == [True], "as the registry hears it"
     off = json.loads(worker(tmp_path, "host", "--set", "worker.sandbox=off").stdout)["sandbox"]
     assert not off["whole"] and "without a sandbox" in off["problem"]
+
+
+def test_a_worker_with_an_open_wall_trusts_whom_it_is_told_to_trust(tmp_path: Path) -> None:
+    def trusted(*words: str) -> Any:
+        return [slot["can"]["trusts"] for slot in json.loads(worker(tmp_path, "host", *words).stdout)["slots"]]
+
+    assert trusted("--trust", "ci") == [None], "all walls hold"
+    off = ("--set", "worker.sandbox=off")
+    assert trusted(*off) == [[]], "the registry adds its own principal"
+    assert trusted(*off, "--trust", "ci", "--trust", "team-a/bob") == [["ci", "team-a/bob"]]
+    assert trusted(*off, "--trust", "*") == [None]
+    refused = worker(tmp_path, "host", "--trust", "two words")
+    assert refused.returncode == 2 and "names of principals" in refused.stderr
 
 
 def test_a_worker_on_a_kernel_without_landlock_says_so_and_can_refuse(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def workers(session: Session) -> None:
     """List the workers with the targets that each can compile for, and the declared pools.
 
     WALLS tells whether a hostile model is kept from the worker's files, network and processes: `mxr-worker host` has
-    what is open.
+    what is open. A worker with an open wall takes only the jobs of the principals that are named there.
 
     A declared pool counts even while it is scaled to zero workers.
     """
@@ -39,7 +39,7 @@ def workers(session: Session) -> None:
     print_table(
         [
             (
-                *(each.name, each.state, *_capabilities(each.can), WALLS[each.can.walls]),
+                *(each.name, each.state, *_capabilities(each.can), _walls(each.can)),
                 *((each.job or "")[:12], format_time(each.seen_at)),
             )
             for each in listed
@@ -53,6 +53,11 @@ def workers(session: Session) -> None:
 
 
 WALLS = {True: "hold", False: "open", None: ""}
+
+
+def _walls(can: WorkerCapabilities) -> str:
+    found = WALLS[can.walls]
+    return found if can.trusts is None else f"{found}, only for {', '.join(can.trusts) or 'itself'}"
 
 
 def _capabilities(can: WorkerCapabilities) -> tuple[str, str]:

@@ -63,6 +63,7 @@ MAX_WATCHED = 20_000
 
 # Workers and jobs.
 MAX_TARGETS = 64
+MAX_TRUSTED = 64
 MAX_CAPABILITIES_BYTES = 16 * 1024
 """Bytes of the JSON of what a worker can compile."""
 MAX_ALL_CAPABILITIES = 1024 * 1024

@@ -9,7 +9,7 @@ another worker got the job, they are rejected.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -24,6 +24,7 @@ from mxr.host_facts import HostTarget, HostToolchain
 from mxr.util.codec import Timestamp, encode, refuse
 from mxr.util.doc import Doc
 
+from .access import NAME
 from .artifacts import Publish
 
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"
@@ -134,8 +135,21 @@ class WorkerCapabilities:
     walls: Annotated[bool | None, Doc("Whether all walls around its compiles hold, as it found; null: not told.")] = (
         None
     )
+    trusts: Annotated[
+        tuple[str, ...] | None,
+        Doc(
+            "It takes only jobs that one of these principals asked for, and its own; null: those of everybody.",
+            maxItems=limits.MAX_TRUSTED,
+        ),
+    ] = None
+
+    def takes_from(self, askers: Collection[str] | None) -> bool:
+        """Whether it takes a job that these principals asked for; None: whoever they are."""
+        return self.trusts is None or askers is None or not set(self.trusts).isdisjoint(askers)
 
     def __post_init__(self) -> None:
+        if len(self.trusts or ()) > limits.MAX_TRUSTED or not all(map(NAME.fullmatch, self.trusts or ())):
+            raise refuse("can.trusts", f"at most {limits.MAX_TRUSTED} names of principals", self.trusts)
         if not 1 <= len(self.targets) <= limits.MAX_TARGETS:
             raise refuse("can.targets", f"1 to {limits.MAX_TARGETS} targets", len(self.targets))
         for index, target in enumerate(self.targets):

@@ -35,6 +35,12 @@ def withdraw(session: Session, job: int, principal: str) -> bool:
     return session.execute(select(row.job).where(row.job == job, row.withdrawn.is_(False))).first() is None
 
 
+def principals_of(session: Session, job: int) -> frozenset[str]:
+    """Return who waits for a job."""
+    row = JobAskerRow
+    return frozenset(session.execute(select(row.principal).where(row.job == job, row.withdrawn.is_(False))).scalars())
+
+
 def seen_by(viewer: str | None) -> tuple[Any, ...]:
     """SQL conditions: the viewer asked for the job, be it once."""
     if viewer is None:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import bindparam, func, or_, select
+from sqlalchemy import bindparam, exists, func, or_, select
 
 from mxr.artifact.attributes import Request
 from mxr.artifact.key import Key
@@ -24,13 +24,15 @@ from mxr.util.codec import canonical, decode, encode
 from mxr_registry.artifacts import resolution
 from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import JobRules
-from mxr_registry.database.job_tables import JobRow
+from mxr_registry.database.job_tables import JobAskerRow, JobRow
 from mxr_registry.database.session import Database, Now, Row, Session, now
 from mxr_registry.database.tables import ModelRow
 from mxr_registry.json_text import stored
 
-from . import attempts, failures, lease_endings, logs, tracking, transitions, workers
+from . import askers, attempts, failures, lease_endings, logs, needed, tracking, transitions, workers
 from .live_capabilities import LiveCapabilities
+
+WALLS = {True: ", behind walls", False: ", without whole walls", None: ""}
 
 PAGES = (20, 200, 2_000)
 """Sizes of the first page of rows, the second, and all later ones."""
@@ -51,6 +53,13 @@ DUE_JOBS = (
     )
     .order_by(JobRow.rank, JobRow.seq)
     .limit(bindparam("size"))
+)
+TRUSTED_JOBS = DUE_JOBS.where(
+    exists().where(
+        JobAskerRow.job == JobRow.seq,
+        JobAskerRow.withdrawn.is_(False),
+        JobAskerRow.principal.in_(bindparam("trusts", expanding=True)),
+    )
 )
 NEXT_LANE = select(func.min(JobRow.lane)).where(
     JobRow.namespace == bindparam("namespace"), JobRow.state == job_protocol.QUEUED, JobRow.lane > bindparam("lane")
@@ -102,7 +111,7 @@ def claim_filter(db: Database, namespace: str, message: job_protocol.Claim) -> C
         worker = workers.authenticate(session, namespace, message.credential)
         job = tracking.find_job(session, namespace, message.job) if message.job else None
     if job is not None and lanes.compile_method(worker.can_json, job.lane, job.constraints_json) is None:
-        raise workers.no_worker_error(_request(job))
+        raise needed.no_worker_error(_request(job))
     can = lanes.capabilities_of(worker.can_json)
     lease, crossed = workers.digest_of(message.lease), lanes.cross_lanes_of(can)
     return ClaimFilter(worker.id, namespace, lanes.lanes_of(can), lease, job.id if job else None, crossed)
@@ -154,7 +163,7 @@ def wanted_job_closed(db: Database, claims: ClaimFilter) -> bool:
 
 def _next(session: Session, rules: JobRules, worker: Row, claims: ClaimFilter) -> Row | None:
     if claims.job:
-        # The caller names this job, so back-off and remembered failures do not apply.
+        # The caller names this job, so back-off, remembered failures and who asked for it do not matter.
         row = tracking.find_job(session, claims.namespace, claims.job)
         return row if row.state == job_protocol.QUEUED and not _left_to_others(session, rules, worker, row) else None
     wanted = dict.fromkeys((*claims.lanes, *_queued_cross_lanes(session, claims)))
@@ -187,7 +196,8 @@ def _suitable_jobs(session: Session, rules: JobRules, worker: Row, lane: str) ->
             continue
         if method.cross:
             live = live or LiveCapabilities(session, rules, worker.namespace)
-            if live.any_natively(lane, row.constraints_json):
+            asked = askers.principals_of(session, row.seq) if live.chooses else None
+            if live.any_natively(lane, row.constraints_json, asked):
                 continue
         if _left_to_others(session, rules, worker, row):
             continue
@@ -212,9 +222,13 @@ def _head_start_over(session: Session, row: Row) -> bool:
 def _due_jobs(session: Session, worker: Row, lane: str) -> Iterator[Row]:
     """The jobs of a lane that are due and have no remembered failure on this worker's toolchain, in order."""
     values = {"namespace": worker.namespace, "lane": lane, "toolchain": worker.toolchain, "moment": now(session)}
+    trusts = lanes.capabilities_of(worker.can_json).trusts
+    query = DUE_JOBS if trusts is None else TRUSTED_JOBS
+    if trusts is not None:
+        values["trusts"] = trusts
     rank, seq = -1_000_000, 0
     for size in _page_sizes():
-        page = session.execute(DUE_JOBS, values | {"rank": rank, "after": seq, "size": size}).all()
+        page = session.execute(query, values | {"rank": rank, "after": seq, "size": size}).all()
         yield from page
         if len(page) < size:
             return
@@ -291,7 +305,7 @@ def _start_lease(session: Session, rules: JobRules, claims: ClaimFilter, worker:
     }
     transitions.change(session, row.seq, JobRow.state == job_protocol.QUEUED, JobRow.version == row.version, **values)
     transitions.record_event(session, row.seq, job_protocol.RUNNING, f"attempt {row.attempts + 1}", worker.name)
-    logs.append(session, row.seq, f"== attempt {row.attempts + 1} on {worker.name} ==\n")
+    logs.append(session, row.seq, f"== attempt {row.attempts + 1} on {worker.name}{WALLS[can.walls]} ==\n")
     attempts.begin(session, row, worker.name, moment)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from sqlalchemy import bindparam, select
@@ -34,15 +34,22 @@ MAX_COMPARISONS = 20_000
 
 
 class LiveCapabilities:
-    """The distinct capabilities of the live workers and declared pools, by the lanes that they can compile."""
+    """The distinct capabilities of the live workers and declared pools, by the lanes that they can compile.
 
-    def __init__(self, session: Session, rules: JobRules, namespace: str) -> None:
+    `askers`: of the workers that take jobs of them; None: of all. `chooses`: one of them does not take all jobs.
+    """
+
+    def __init__(
+        self, session: Session, rules: JobRules, namespace: str, askers: Collection[str] | None = None
+    ) -> None:
         values = {"namespace": namespace, "since": now(session) - rules.lost_after}
         texts = session.execute(LIVE_CAPABILITIES, values).scalars().all()
         self._by_lane: dict[str, list[WorkerCapabilities]] = {}
         self._comparisons = 0
         self._texts: dict[int, str] = {}
-        decoded = [(text, lanes.capabilities_of(text)) for text in texts]
+        all_decoded = [(text, lanes.capabilities_of(text)) for text in texts]
+        decoded = [(text, can) for text, can in all_decoded if can.takes_from(askers)]
+        self.chooses = any(can.trusts is not None for _, can in decoded)
         for text, can in (*decoded, *((canonical(encode(pool.can)), pool.can) for pool in rules.pools)):
             self._texts[id(can)] = text
             for lane in (*lanes.lanes_of(can), *lanes.cross_lanes_of(can)):
@@ -72,12 +79,13 @@ class LiveCapabilities:
             if method is not None:
                 yield can, method
 
-    def any_natively(self, lane: str, constraints: str) -> bool:
-        """Return whether one of them can compile a job on the GPU itself, not as a cross-compile.
+    def any_natively(self, lane: str, constraints: str, askers: Collection[str] | None) -> bool:
+        """Return whether one of them can compile a job of these askers on the GPU itself, not as a cross-compile.
 
         A claim asks this for the same jobs again and again, so the answers are remembered.
         """
-        methods = (lanes.compile_method(self._texts[id(can)], lane, constraints) for can in self._by_lane.get(lane, []))
+        able = (can for can in self._by_lane.get(lane, []) if can.takes_from(askers))
+        methods = (lanes.compile_method(self._texts[id(can)], lane, constraints) for can in able)
         return any(method is not None and not method.cross for method in methods)
 
     def toolchains_for(self, partial: PartialRequest) -> list[Mapping[str, str]]:

@@ -40,7 +40,7 @@ from mxr_registry.database.session import Database, Row, Session, now
 from mxr_registry.database.tables import ModelRow
 from mxr_registry.storage.store import Store
 
-from . import askers, failures, lease_endings, tracking, transitions, workers
+from . import askers, failures, lease_endings, needed, tracking, transitions
 from .live_capabilities import LiveCapabilities
 
 ATTEMPTS = 3
@@ -189,10 +189,11 @@ def _require_worker(
 ) -> list[Mapping[str, Any]]:
     if row is not None and (row.state == job_protocol.RUNNING or not submission.message.require_worker):
         return []
-    live = LiveCapabilities(session, rules, namespace)
+    live = LiveCapabilities(session, rules, namespace, {submission.principal})
     able = live.able_toolchains(submission.lane, submission.request.constraints)
     if submission.message.require_worker and not able:
-        raise workers.no_worker_error(submission.request)
+        known = LiveCapabilities(session, rules, namespace)
+        raise needed.no_worker_error(submission.request, known, submission.principal)
     return able
 
 
@@ -228,6 +229,9 @@ def _attach(session: Session, rules: JobRules, row: Row, submission: _Submission
         values["cancelling"] = False
     if values:
         transitions.change(session, row.seq, JobRow.state == row.state, **values)
+    elif row.state == job_protocol.QUEUED:
+        # A worker that waits may take it now, because it trusts this principal.
+        transitions.change(session, row.seq, JobRow.state == row.state, visible=False)
     return tracking.at(session, rules, row.seq).job
 
 

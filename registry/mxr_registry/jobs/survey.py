@@ -20,6 +20,7 @@ from mxr.protocol import jobs as job_protocol
 from mxr.protocol.jobs import RUNNING, JobFailure
 from mxr.protocol.surveys import MAX_TOLD, RequestStatus, Survey, SurveyReply
 from mxr.util.codec import canonical, decode
+from mxr_registry.access.scopes import Caller
 from mxr_registry.artifacts import resolution
 from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import JobRules
@@ -30,23 +31,21 @@ from . import askers, estimates, failures, submission, tracking
 from .live_capabilities import LiveCapabilities
 
 
-def survey(
-    session: Session, rules: JobRules, namespace: str, message: Survey, viewer: str | None = None
-) -> SurveyReply:
-    """Return the status of each request, with the open jobs that the viewer asked for; None: with all.
+def survey(session: Session, rules: JobRules, caller: Caller, message: Survey) -> SurveyReply:
+    """Return the status of each request, with the open jobs that the caller may see.
 
     Raises `TooLargeError` as `LiveCapabilities.able` does.
     """
-    surveyor = _Surveyor(session, rules, namespace, viewer)
+    surveyor = _Surveyor(session, rules, caller)
     return SurveyReply(tuple(surveyor.status_of(request) for request in message.requests))
 
 
 class _Surveyor:
     """Determines the status of requests, and caches results that several requests share."""
 
-    def __init__(self, session: Session, rules: JobRules, namespace: str, viewer: str | None) -> None:
-        self._session, self._namespace, self._viewer = session, namespace, viewer
-        self._live = LiveCapabilities(session, rules, namespace)
+    def __init__(self, session: Session, rules: JobRules, caller: Caller) -> None:
+        self._session, self._namespace, self._viewer = session, caller.namespace, caller.owner
+        self._live = LiveCapabilities(session, rules, caller.namespace, {caller.principal})
         self._able: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
         self._estimates: dict[tuple[str, str | None], tuple[float | None, str | None]] = {}
 

@@ -19,7 +19,7 @@ from mxr_registry.database.session import Row, Session
 from mxr_registry.database.tables import ModelRow
 from mxr_registry.json_text import stored
 
-from . import askers, estimates, transitions, workers
+from . import askers, estimates, needed, transitions
 
 COLUMNS = (
     *JobRow.__table__.c,
@@ -104,7 +104,7 @@ def at(session: Session, rules: JobRules, seq: int) -> JobDocument:
 def shown(session: Session, rules: JobRules, row: Row) -> JobDocument:
     """Return the document of a job row. For an open job it includes queue position, estimate and missing worker."""
     place = place_of(session, row) if row.state == job_protocol.QUEUED else None
-    missing = workers.needed_worker(session, rules, row) if row.state == job_protocol.QUEUED else None
+    missing = needed.needed_worker(session, rules, row) if row.state == job_protocol.QUEUED else None
     seconds, rests_on = None, None
     if row.state in job_protocol.OPEN:
         seconds, rests_on = estimates.estimate(session, row.namespace, row.model, row.arch)

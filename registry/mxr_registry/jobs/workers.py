@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
 from sqlalchemy import bindparam, case, delete, exists, func, select, update
 
-from mxr.artifact.attributes import Constraints, Request
-from mxr.artifact.key import Key
 from mxr.artifact.limits import MAX_ALL_CAPABILITIES, MAX_WORKERS
-from mxr.artifact.target import GfxArch, userland
-from mxr.consumers.ort.recording_form import runtime_in
-from mxr.errors import ConflictError, Json, NotFoundError, NoWorkerError, TemporaryError
+from mxr.errors import ConflictError, Json, NotFoundError, TemporaryError
 from mxr.protocol import jobs as job_protocol
 from mxr.protocol.jobs import DeclaredPool, Pools
 from mxr.util.codec import canonical, encode, time_text
@@ -25,8 +22,8 @@ from mxr_registry.database.paging import MAX_ROWS, list_page, read_cursor
 from mxr_registry.database.session import Row, Session, now, upsert
 from mxr_registry.json_text import stored
 
-from . import failures
-from .live_capabilities import REGISTERED, LiveCapabilities
+from . import askers, failures
+from .live_capabilities import REGISTERED
 
 DELETE_AFTER = 7 * 86400.0
 """Seconds without contact after which a worker is deleted."""
@@ -52,6 +49,10 @@ def register_worker(
     Raises `UsageError`, and `ConflictError` for the name of another worker that is live.
     """
     lanes.check_capabilities(message.can)
+    can = message.can
+    if can.trusts is not None:
+        # Who runs a worker on the own host asks for jobs under the same name.
+        can = replace(can, trusts=tuple(sorted({*can.trusts, created_by})))
     moment, credential, own = now(session), digest_of(message.credential), WorkerRow.namespace == namespace
     session.execute(delete(WorkerRow).where(own, WorkerRow.seen_at < moment - DELETE_AFTER))
     before = session.execute(select(*WorkerRow.__table__.c).where(own, WorkerRow.name == message.name)).one_or_none()
@@ -66,7 +67,7 @@ def register_worker(
     toolchain = failures.toolchain_text(message.can.toolchain)
     values: dict[str, Any] = {
         "credential": credential,
-        "can_json": canonical(encode(message.can)),
+        "can_json": canonical(encode(can)),
         "toolchain": failures.toolchain_hash(toolchain),
         "toolchain_json": toolchain,
         "seen_at": moment,
@@ -231,23 +232,21 @@ def live(session: Session, rules: JobRules, namespace: str) -> list[Row]:
     )
 
 
-def needed_worker(session: Session, rules: JobRules, job: Row) -> str | None:
-    """Describe the worker that a queued job needs, or return None if a live worker or declared pool can compile it."""
-    constraints = lanes.constraints_of(job.constraints_json)
-    if any(LiveCapabilities(session, rules, job.namespace).able(job.lane, constraints)):
-        return None
-    return _needed(lanes.key_of(job.lane), constraints)
-
-
 def another_could(session: Session, rules: JobRules, job: Row) -> bool:
     """Whether another live worker than the one that has refused a job, or has it now, could compile it."""
     moment, known = now(session), {job.refused_by, getattr(job, "worker", None)}
+    asked = askers.principals_of(session, job.seq)
     for other in live(session, rules, job.namespace):
-        if other.id in known or lanes.compile_method(other.can_json, job.lane, job.constraints_json) is None:
+        if other.id in known or not _could(other, job, asked):
             continue
         if not _remembers(session, job, other, moment):
             return True
     return False
+
+
+def _could(worker: Row, job: Row, asked: Collection[str]) -> bool:
+    method = lanes.compile_method(worker.can_json, job.lane, job.constraints_json)
+    return method is not None and lanes.capabilities_of(worker.can_json).takes_from(asked)
 
 
 def _remembers(session: Session, job: Row, worker: Row, moment: float) -> bool:
@@ -258,62 +257,10 @@ def _remembers(session: Session, job: Row, worker: Row, moment: float) -> bool:
 
 def another_can_take(session: Session, rules: JobRules, worker: Row, job: Row) -> bool:
     """Whether another live and idle worker can compile a job and has no remembered failure of it."""
-    moment = now(session)
+    moment, asked = now(session), askers.principals_of(session, job.seq)
     for other in live(session, rules, worker.namespace):
-        method = lanes.compile_method(other.can_json, job.lane, job.constraints_json)
-        if other.id == worker.id or other.job or method is None:
+        if other.id == worker.id or other.job or not _could(other, job, asked):
             continue
         if not _remembers(session, job, other, moment):
             return True
     return False
-
-
-def no_worker_error(request: Request) -> NoWorkerError:
-    """Return the error for a request that no worker can compile. It describes the worker that is needed."""
-    key, constraints = request.key, request.constraints
-    return NoWorkerError(
-        f"No live worker and no declared pool can compile this: it needs {_needed(key, constraints)}.",
-        hint=_hint(constraints),
-        context={
-            "needed": request.to_json()["constraints"]
-            | {"lane": lanes.lane_of(key), "kind": key.kind, "form": key.form, "complete": _is_complete(constraints)}
-        },
-    )
-
-
-def _needed(key: Key, constraints: Constraints) -> str:
-    migraphx = constraints.migraphx_patch or key.migraphx
-    if key.kind == "ref":
-        return f"a worker for the ref target with MIGraphX {migraphx}"
-    counted = ((constraints.num_cu, "CUs"), (constraints.chiplets, "chiplets"))
-    counts = "".join(f", {count} {unit}" for count, unit in counted if count)
-    arch = GfxArch.of(key.arch, constraints)
-    return (
-        f"a worker for gpu {'' if key.vendor == 'amd' else f'{key.vendor} '}{arch}{counts}"
-        f"{f' (a {constraints.real_arch} that reports this arch)' if constraints.real_arch else ''}, with "
-        f"{userland(key.vendor)} {constraints.rocm_patch or key.rocm} and MIGraphX {migraphx}{_with_runtime(key)}"
-    )
-
-
-def _with_runtime(key: Key) -> str:
-    if key.form == "whole":
-        return ""
-    generation, version = runtime_in(key.form).split(":")
-    return f", and onnxruntime-migraphx {version} (generation {generation}) in its Python interpreter"
-
-
-def _is_complete(constraints: Constraints) -> bool:
-    """Whether a cross-compile knows the whole GPU, if one is wanted."""
-    return "cross" not in constraints.allow or None not in (constraints.num_cu, constraints.chiplets)
-
-
-def _hint(constraints: Constraints) -> str:
-    if not _is_complete(constraints):
-        return "A cross-compile needs a complete description of the GPU: state num_cu and chiplets as well."
-    hint = (
-        "Start a worker (`mxr-worker run`) on such a host, or request it without `require_worker`, so that "
-        "it is queued. `GET /v1/workers` lists the workers."
-    )
-    if constraints.rocm_patch and "patch" not in constraints.allow:
-        hint += " The allowance `patch` accepts another ROCm patch version."
-    return hint

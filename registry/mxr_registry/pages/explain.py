@@ -155,10 +155,10 @@ def _status(session: Session, services: Services, caller: Caller, request: Parti
         return None
     with suppress(TooLargeError):
         if request.open_facts:
-            live = LiveCapabilities(session, services.rules, caller.namespace)
+            live = LiveCapabilities(session, services.rules, caller.namespace, {caller.principal})
             return RequestStatus(able=bool(live.toolchains_for(request)))
         asked = Survey((request.determined,))
-        return survey.survey(session, services.rules, caller.namespace, asked, caller.owner).standings[0]
+        return survey.survey(session, services.rules, caller, asked).standings[0]
     return None
 
 

@@ -98,11 +98,11 @@ def _read(session: Session, services: Services, caller: Caller, filters: HomeFil
     requests = [request_of(miss) for miss in found["items"]]
     closed = [each for each in requests if each is not None and not each.open_facts] if asks else []
     statuses: Mapping[int, RequestStatus] = {}
-    live = LiveCapabilities(session, services.rules, namespace)
+    live = LiveCapabilities(session, services.rules, namespace, {caller.principal})
     # Where there are too many workers to compare, the page tells less.
     with suppress(TooLargeError):
         asked = Survey(tuple(each.determined for each in closed))
-        known = survey.survey(session, services.rules, namespace, asked, viewer).standings
+        known = survey.survey(session, services.rules, caller, asked).standings
         statuses = {id(request): status for request, status in zip(closed, known, strict=True)}
     for miss, request in zip(found["items"], requests, strict=True):
         sentence = why(miss)

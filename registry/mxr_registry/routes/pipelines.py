@@ -41,7 +41,7 @@ async def survey(message: Large[Survey], services: ServicesDep, caller: CallerDe
 
     def read() -> Json:
         with services.db.reading() as session:
-            found = surveys.survey(session, services.rules, caller.namespace, message, caller.owner)
+            found = surveys.survey(session, services.rules, caller, message)
         # In the thread: there can be a thousand.
         return message_document(found)
 

@@ -59,7 +59,8 @@ def find_candidates(message: Repeated[PartialRequest], services: ServicesDep, ca
     with services.db.reading() as session:
         toolchains: list[Mapping[str, str]] = []
         with suppress(TooLargeError):  # Too many workers to compare: the miss is explained without them.
-            toolchains = LiveCapabilities(session, services.rules, caller.namespace).toolchains_for(message)
+            live = LiveCapabilities(session, services.rules, caller.namespace, {caller.principal})
+            toolchains = live.toolchains_for(message)
         error = candidates.no_candidates_error(session, caller.namespace, message, toolchains)
     candidates.record_miss(services.db, caller.namespace, message, error)
     raise error

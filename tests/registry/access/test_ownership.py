@@ -454,6 +454,50 @@ def test_no_worker_can_touch_the_lease_of_another_one(
     assert one.ok("POST", f"{job}/handback", {"lease": lease["secret"]})["state"] == "queued"
 
 
+def test_a_worker_with_open_walls_takes_only_jobs_of_those_it_trusts(
+    server: RegistryUnderTest, principals: Principals, parts: Parts
+) -> None:
+    """Also its own, and whatever it names; a job that one of them joins becomes theirs, too."""
+    alice, bob, host = principals("alice", "ask"), principals("bob", "ask"), principals("host", "ask", "work")
+    model = server.register_model()
+    open_walls = REF_CAPABILITIES | {"walls": False, "trusts": ["alice"]}
+    worker = registered(host.ok, "w", open_walls)
+    shown = host.ok("GET", "/v1/workers")["items"][0]["can"]
+    assert (shown["walls"], shown["trusts"]) == (False, ["alice", "host"])
+
+    def ask(who: As, name: str, **more: Any) -> tuple[int, Any]:
+        return who("POST", "/v1/jobs", {"key": parts.ref_key(model=model, env=marked(name)), **more})
+
+    status, said = ask(bob, "bob", require_worker=True)
+    assert (status, said["code"]) == (409, "no_worker") and "or one that trusts bob" in said["detail"], said
+    queued = ask(bob, "bob")[1]
+    assert "or one that trusts bob" in bob.ok("GET", f"/v1/jobs/{queued['id']}")["waiting_for"]
+    survey = {"requests": [{"key": parts.ref_key(model=model, env=marked("x")), "constraints": {}}]}
+    assert [who.ok("POST", "/v1/survey", survey)["standings"][0]["able"] for who in (alice, bob)] == [True, False]
+    assert lease_of(host.ok, worker) is None
+    mine = [ask(who, who.name, require_worker=True)[1]["id"] for who in (alice, host)]
+    assert [lease_of(host.ok, worker)["job"] for _ in mine] == mine
+    assert lease_of(host.ok, worker) is None
+    with_bob = ask(alice, "bob", require_worker=True)[1]
+    assert with_bob["id"] == queued["id"] and with_bob["waiting_for"] is None
+    assert lease_of(host.ok, worker)["job"] == queued["id"]
+    named = ask(bob, "named")[1]["id"]
+    assert lease_of(host.ok, worker) is None
+    assert lease_of(host.ok, worker, job=named)["job"] == named
+
+
+def test_a_job_joined_by_somebody_trusted_wakes_the_worker(
+    server: RegistryUnderTest, principals: Principals, parts: Parts
+) -> None:
+    alice, bob = principals("alice", "ask"), principals("bob", "ask")
+    asked = {"key": parts.ref_key(model=server.register_model(), env=marked("joined"))}
+    job = bob.ok("POST", "/v1/jobs", asked)["id"]
+    worker = server.register_worker("w", REF_CAPABILITIES | {"walls": False, "trusts": ["alice"]})
+    waiting = server.waiting_claim(worker)
+    assert alice.ok("POST", "/v1/jobs", asked)["id"] == job
+    assert server.heard(waiting)["job"] == job
+
+
 @on_sqlite
 def test_a_reader_changes_nothing_but_counts(server: RegistryUnderTest, principals: Principals, parts: Parts) -> None:
     host, prometheus = principals("host", "fetch"), principals("prometheus", "metrics")

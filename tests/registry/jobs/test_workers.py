@@ -133,6 +133,8 @@ def test_a_lease_outlives_the_goodbye_of_its_worker(registry: Any, parts: Parts)
         {"targets": [{"arch": "gfx908"}], "toolchain": {"rocm": "seven", "migraphx": "2.15.0"}},
         {"targets": [{"arch": "gfx908", "colour": "red"}], "toolchain": {}},
         {"targets": [{"arch": "gfx908", "kind": "tpu"}], "toolchain": {}},
+        {"targets": [{"arch": "gfx908"}], "toolchain": {}, "trusts": ["two words"]},
+        {"targets": [{"arch": "gfx908"}], "toolchain": {}, "trusts": ["a"] * 65},
     ],
 )
 def test_a_worker_that_says_nonsense_is_refused(registry: Any, can: Any) -> None:

@@ -61,6 +61,9 @@ def recorded_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: environment[name] for name in names}
 
 
+BUBBLEWRAP, LANDLOCK = "bubblewrap", "landlock"
+"""What makes walls: namespaces, in which all that the other one closes is closed, too; or that alone."""
+
 CHILD = Path(__file__).parent / "compiler"
 DESCRIBE_LIMITS = ChildLimits(seconds=120, memory=8 << 30)
 PROBE_LIMITS = ChildLimits(seconds=180, memory=16 << 30)
@@ -77,6 +80,13 @@ class Interpreter:
     python: Path
     environ: Mapping[str, str]
     policy: SandboxPolicy | None = field(default=None, kw_only=True)
+
+    @property
+    def way(self) -> str | None:
+        """What makes the walls around its children; None without any."""
+        if self.policy is None:
+            return None
+        return BUBBLEWRAP if self.policy.bubblewrap else LANDLOCK
 
     def argv(self, verb: str) -> list[str]:
         """The command of a child. It writes no bytecode, because the package folder may be read-only."""
@@ -169,11 +179,15 @@ def _hint(failure: CompileFailure) -> str:
 
 
 def with_walls(
-    interpreter: Interpreter, info: InterpreterInfo, protected: Sequence[Path], file_size: int
+    interpreter: Interpreter, info: InterpreterInfo, protected: Sequence[Path], file_size: int, bubblewrap: str = ""
 ) -> Interpreter:
-    """Return an interpreter whose children run behind walls: they read its folders, and nothing that is protected."""
+    """Return an interpreter whose children run behind walls: they read its folders, and nothing that is protected.
+
+    `bubblewrap`: the program that makes namespaces for them; without one, Landlock closes the files.
+    """
     named = [each for name in ("PYTHONPATH", "LD_LIBRARY_PATH", "ROCM_PATH") for each in _paths(interpreter, name)]
-    return replace(interpreter, policy=policy_for([*info.roots, *named], protected, file_size))
+    policy = replace(policy_for([*info.roots, *named], protected, file_size), bubblewrap=bubblewrap)
+    return replace(interpreter, policy=policy)
 
 
 def _paths(interpreter: Interpreter, variable: str) -> list[str]:
@@ -186,7 +200,12 @@ def open_walls(interpreter: Interpreter, folder: Path, protected: Sequence[Path]
     Raises `UsageError` where no child runs behind the walls.
     """
     log = ChildLog()
-    request = {"worker": os.getpid(), "protected": [str(each) for each in protected if each.exists()]}
+    found = [(str(each), each.stat()) for each in protected if each.exists()]
+    request = {
+        "worker": os.getpid(),
+        "namespace": str(Path("/proc/self/ns/pid").readlink()),
+        "protected": [(path, stat.st_dev, stat.st_ino) for path, stat in found],
+    }
     ending = interpreter.run("walls", request, folder, DESCRIBE_LIMITS, log=log)
     if not ending.done:
         failure = classify(ending, log.tail, memory=DESCRIBE_LIMITS.memory)

@@ -164,7 +164,12 @@ def host(**given: Any) -> None:
     worker = _worker(settings_of(read_values(**given), os.environ))
     info = worker.describe_interpreter()
     walls = worker.close_walls(info)
-    sandbox = {"whole": not walls.problem, "problem": walls.problem or None, "open": list(walls.open)}
+    sandbox = {
+        "whole": not walls.problem,
+        "way": walls.way or None,
+        "problem": walls.problem or None,
+        "open": list(walls.open),
+    }
     streams.write_json({**host_document(worker.slots(info), info), "sandbox": sandbox})
 
 

@@ -250,6 +250,7 @@ def provenance_of(context: SlotContext, lease: HeldLease, details: Mapping[str, 
         "attempt": lease.attempt,
         "gpu": None if lease.cross else target.name,
         "partition": None if lease.cross else target.partition,
+        "sandbox": {"way": context.interpreter.way, "whole": context.slot.can.walls},
         **details,
     }
     for name in OPTIONAL_PROVENANCE:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mxr.sandbox import walls as walls_module
+from mxr.sandbox.bubblewrap import command_before
 from mxr.sandbox.policy import SandboxPolicy
 
 from . import supervisor
@@ -191,7 +192,10 @@ def run_child(
         process = stack.enter_context(_start_supervisor(log_in.fileno(), report_in.fileno()))
         spec = {"argv": [*argv, str(report_in.fileno())], "stdin": str(stdin), "folder": str(folder)}
         limited = {"seconds": limits.seconds, "memory": limits.memory, "environment": dict(environment)}
-        if walls is not None:
+        limited["namespaces"] = walls is not None and bool(walls.bubblewrap)
+        if walls is not None and walls.bubblewrap:
+            spec["argv"] = [*command_before(walls, str(folder)), *spec["argv"]]
+        elif walls is not None:
             limited["walls"] = {"file": walls_module.__file__, "policy": walls.to_json()}
         log_in.close()
         report_in.close()

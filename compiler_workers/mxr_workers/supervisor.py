@@ -39,6 +39,9 @@ KILL_TIMEOUT = 10.0
 """Seconds after which a killed process counts as stuck: a process that waits in a driver for a hung GPU cannot be
 killed."""
 
+SIGNALLED = 128
+"""bubblewrap ends with this and the number of the signal that ended its child. Source: bwrap(1)."""
+
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 """Source: Linux, include/uapi/linux/prctl.h."""
 
@@ -131,10 +134,15 @@ class Supervisor:
     def result(self, why: str, stuck: list[int]) -> dict[str, Any]:
         """How the child ended, as JSON."""
         status = self.status
+        code = os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None
+        number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None
+        if code is not None and code > SIGNALLED and self.request["namespaces"]:
+            number = code - SIGNALLED
+            code = None
         return {
             "why": why,
-            "code": os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None,
-            "signal": os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None,
+            "code": code,
+            "signal": number,
             "seconds": round(time.monotonic() - self.started, 3),
             "peak_memory": self.peak,
             "peak_vram": self.peak_vram,

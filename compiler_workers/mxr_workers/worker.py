@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -238,9 +240,11 @@ _log = logging.getLogger("mxr-worker")
 class WallReport:
     """What the walls around compiles hold. `open`: `{"property","what"}` that a child could do; `failed`: why none are.
 
-    A report without either is that of a host where all walls hold.
+    `way`: what made them; empty where nothing did. A report without `open` and `failed` is that of a host where all
+    walls hold.
     """
 
+    way: str = ""
     failed: str = ""
     open: tuple[Mapping[str, str], ...] = ()
 
@@ -284,19 +288,28 @@ class WorkerProcess:
         """
         mode = self._settings.sandbox
         if mode == "off":
-            return WallReport("Compiles run without a sandbox: a hostile model has all rights of this worker.")
-        protected = self._protected()
-        walled = with_walls(self._interpreter, info, protected, self._settings.memory)
-        try:
-            report = WallReport(open=tuple(open_walls(walled, self._about, protected)))
-            self._interpreter, self._walled = walled, not report.open
-        except UsageError as problem:
-            report = WallReport(problem.message)
+            return WallReport(failed="Compiles run without a sandbox: a hostile model has all rights of this worker.")
+        program = shutil.which("bwrap", path=self._settings.environ.get("PATH", os.defpath))
+        report = self._close(info, program) if program else WallReport()
+        if program and report.problem:
+            _log.info("bubblewrap is not used: %s", report.problem)
+        if not program or report.problem:
+            report = self._close(info, "")
         if mode == "require" and report.problem:
             raise UsageError(
                 f"{report.problem} The setting worker.sandbox requires all walls.",
                 hint="docs/compiling.md tells what each kernel has; `auto` runs with those that this host has.",
             )
+        return report
+
+    def _close(self, info: InterpreterInfo, bubblewrap: str) -> WallReport:
+        protected = self._protected()
+        walled = with_walls(self._interpreter, info, protected, self._settings.memory, bubblewrap)
+        try:
+            report = WallReport(walled.way or "", open=tuple(open_walls(walled, self._about, protected)))
+        except UsageError as problem:
+            return WallReport(failed=problem.message)
+        self._interpreter, self._walled = walled, not report.open
         return report
 
     def _protected(self) -> list[Path]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from paths import DOUBLES
+from servers import debian
 
 from mxr.sandbox import walls
 from mxr.sandbox.policy import SandboxPolicy, around, policy_for
@@ -48,8 +49,9 @@ def others():
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
             try:
-                if found := open(f"/proc/{name}/environ", "rb").read():
-                    return len(found)
+                own = open("/proc/self/environ", "rb").read().split(b"\\0")
+                if set(open(f"/proc/{name}/environ", "rb").read().split(b"\\0")) - set(own):
+                    return name
             except OSError:
                 pass
     raise OSError
@@ -82,6 +84,7 @@ attempt("IPv6", lambda: connect(socket.AF_INET6, socket.SOCK_DGRAM, ("::1", 9)))
 attempt("abstract socket", lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, "\\0dbus"))
 attempt("packets", lambda: socket.socket(17, 3).close())
 attempt("write /tmp", lambda: open(f"/tmp/evil-{WORKER}", "w"))
+attempt("kernel settings", lambda: open("/proc/sys/kernel/core_pattern", "r+").close())
 attempt("write toolchain", lambda: open(os.path.dirname(os.__file__) + "/evil-mxr", "w"))
 attempt("write devices", lambda: os.mknod("device", 0o600 | 0o020000, os.makedev(1, 1)))
 attempt("make a pipe", lambda: os.mkfifo("pipe"))
@@ -98,11 +101,26 @@ os.write(1, b"TRIED\\n")
 """What code that a fault in a parser lets in would try. It runs in the child with the rights that the child has."""
 
 
-def walled(target: Target, folder: Path, *protected: Path) -> Target:
+def bubblewrap() -> str:
+    """bubblewrap, on a machine where it may make namespaces."""
+    found = debian.program("bwrap", "bubblewrap")
+    done = subprocess.run([found, "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "true"], check=False)
+    if done.returncode != 0:
+        pytest.skip("bubblewrap may not make namespaces here")
+    return found
+
+
+@pytest.fixture(params=["namespaces", "landlock"])
+def way(request: pytest.FixtureRequest) -> str:
+    """What makes the walls: bubblewrap with all that Landlock closes, or Landlock alone."""
+    return bubblewrap() if request.param == "namespaces" else ""
+
+
+def walled(target: Target, folder: Path, way: str, *protected: Path) -> Target:
     """The same interpreter behind walls."""
     interpreter = Interpreter(target.interpreter.python, target.interpreter.environ)
     info = describe_interpreter(interpreter, folder / "about")
-    return replace(target, interpreter=with_walls(interpreter, info, protected, 1 << 30))
+    return replace(target, interpreter=with_walls(interpreter, info, protected, 1 << 30, way))
 
 
 @pytest.fixture
@@ -127,8 +145,8 @@ def tried(compiler: GraphCompiler, secrets: list[Path], *skipped: str) -> list[s
     return re.findall(r"^GOT (.*)$", log, re.MULTILINE)
 
 
-def test_hostile_code_in_a_model_gets_nothing(gpu: Target, tmp_path: Path, secrets: list[Path]) -> None:
-    target = walled(gpu, tmp_path, secrets[0], secrets[-1].parent)
+def test_hostile_code_in_a_model_gets_nothing(gpu: Target, tmp_path: Path, secrets: list[Path], way: str) -> None:
+    target = walled(gpu, tmp_path, way, secrets[0], secrets[-1].parent)
     (tmp_path / "job").mkdir()
     assert tried(GraphCompiler(target, tmp_path / "job"), secrets) == []
     assert all(path.is_dir() or path.read_text() == "secret" for path in secrets)
@@ -154,19 +172,19 @@ def test_without_walls_it_gets_much(gpu: Target, tmp_path: Path, secrets: list[P
         assert name in text, name
 
 
-def test_a_compile_behind_walls_does_what_it_does_without(gpu: Target, tmp_path: Path) -> None:
+def test_a_compile_behind_walls_does_what_it_does_without(gpu: Target, tmp_path: Path, way: str) -> None:
     (tmp_path / "job").mkdir()
-    found = GraphCompiler(walled(gpu, tmp_path), tmp_path / "job").compile("gemm")
+    found = GraphCompiler(walled(gpu, tmp_path, way), tmp_path / "job").compile("gemm")
     assert found.verified is not None and found.verified["ran"]
 
 
 def test_the_probe_finds_what_is_open_and_nothing_behind_walls(
-    gpu: Target, tmp_path: Path, secrets: list[Path]
+    gpu: Target, tmp_path: Path, secrets: list[Path], way: str
 ) -> None:
     interpreter = gpu.interpreter
     found = {each["property"] for each in open_walls(interpreter, tmp_path / "a", secrets)}
     assert {"files", "writes", "network", "signals"} <= found
-    shut = walled(gpu, tmp_path, secrets[0], secrets[-1].parent).interpreter
+    shut = walled(gpu, tmp_path, way, secrets[0], secrets[-1].parent).interpreter
     assert open_walls(shut, tmp_path / "b", secrets) == []
 
 
@@ -183,11 +201,13 @@ os.execv(sys.argv[1], sys.argv[1:])
 """Runs a program as on a kernel without Landlock."""
 
 
-def worker(tmp_path: Path, *words: str, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    """`mxr-worker` with the double, on a host of its own."""
+def worker(
+    tmp_path: Path, *words: str, before: tuple[str, ...] = (), path: str = "/nothing"
+) -> subprocess.CompletedProcess[str]:
+    """`mxr-worker` with the double, on a host of its own, with the programs of `path`."""
     (tmp_path / "site").mkdir(exist_ok=True)
     (tmp_path / "site" / "migraphx_double.json").write_text('{"quick": true}')
-    environ = {"HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"]}
+    environ = {"HOME": str(tmp_path / "home"), "PATH": path}
     environ |= {"PYTHONPATH": f"{DOUBLES}{os.pathsep}{tmp_path / 'site'}", "MXR_WORKER_KINDS": "ref"}
     (tmp_path / "home").mkdir(exist_ok=True)
     command = [*before, str(Path(sys.executable).with_name("mxr-worker")), *words]
@@ -196,7 +216,7 @@ def worker(tmp_path: Path, *words: str, before: tuple[str, ...] = ()) -> subproc
 
 def test_a_worker_tells_its_walls(tmp_path: Path) -> None:
     found = json.loads(worker(tmp_path, "host").stdout)
-    assert found["sandbox"] == {"whole": True, "problem": None, "open": []}
+    assert found["sandbox"] == {"whole": True, "way": "landlock", "problem": None, "open": []}
     assert [slot["can"]["walls"] for slot in found["slots"]] == [True], "as the registry hears it"
     off = json.loads(worker(tmp_path, "host", "--set", "worker.sandbox=off").stdout)["sandbox"]
     assert not off["whole"] and "without a sandbox" in off["problem"]
@@ -222,6 +242,41 @@ def test_a_worker_on_a_kernel_without_landlock_says_so_and_can_refuse(tmp_path: 
     assert "network" not in {each["property"] for each in found["open"]}, "seccomp holds what it can"
     refused = worker(tmp_path, "run", "--require-sandbox", before=before)
     assert refused.returncode == 2 and "walls around compiles are not whole" in refused.stderr, refused
+
+
+def test_a_worker_takes_namespaces_where_it_may_make_them(tmp_path: Path) -> None:
+    tool = bubblewrap()
+    path = str(Path(tool).parent)
+    found = json.loads(worker(tmp_path, "host", path=path).stdout)["sandbox"]
+    assert found == {"whole": True, "way": "bubblewrap", "problem": None, "open": []}
+    before = (sys.executable, "-c", WITHOUT_LANDLOCK)
+    found = json.loads(worker(tmp_path, "host", before=before, path=path).stdout)["sandbox"]
+    assert found == {"whole": True, "way": "bubblewrap", "problem": None, "open": []}, "also without Landlock"
+    no_more = (tool, "--unshare-user", "--disable-userns", "--dev-bind", "/", "/", "--")
+    found = json.loads(worker(tmp_path, "host", before=no_more, path=path).stdout)["sandbox"]
+    assert found == {"whole": True, "way": "landlock", "problem": None, "open": []}, "a namespace without further ones"
+
+
+def test_a_crash_is_told_and_a_daemon_ends_with_its_parent(tmp_path: Path, way: str) -> None:
+    mark = f"daemon-of-{tmp_path.name}-{os.getpid()}"
+    script = f"""
+import os, signal, sys
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        words = [sys.executable, "-c", "import time; time.sleep(600)", {mark!r}]
+        os.execve(sys.executable, words, {{"HOME": "/other"}})
+    os._exit(0)
+os.wait()
+os.abort()
+"""
+    policy = replace(policy_for([sys.prefix, sys.base_prefix], [], 1 << 30), bubblewrap=way).more(write=[tmp_path])
+    limits = ChildLimits(60, 1 << 30)
+    found = run_child([sys.executable, "-c", script], {}, tmp_path, {"PATH": "/usr/bin"}, limits, walls=policy)
+    assert (found.why, found.code, found.signal, found.stuck) == ("exited", None, 6, ())
+    running = (path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists())
+    assert not any(mark.encode() in words for words in running)
 
 
 def test_what_is_protected_stays_closed_in_a_folder_that_may_be_read(tmp_path: Path) -> None:

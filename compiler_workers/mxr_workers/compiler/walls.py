@@ -23,35 +23,50 @@ FAMILIES = {
 }
 """Families of sockets, with a type that each has. Source: Linux, include/linux/socket.h."""
 
+SETTING = "/proc/sys/kernel/core_pattern"
+"""A program of root needs no capability to change it."""
+
 Attempt = tuple[str, str, Callable[[], object]]
 
 
 def probe(request: dict[str, Any], report: ChildReport) -> dict[str, Any]:
     """Try to leave, and return `{"open": [{"property","what"}]}`.
 
-    The request: `{"worker": PID, "protected": [PATH]}`. Nothing of the host is changed: a file that could be made is
+    The request: `{"worker": PID, "namespace": TEXT, "protected": [[PATH, DEVICE, INODE]]}`: the namespace is that of
+    the PID, and another folder may be at a path in here. Nothing of the host is changed: a file that could be made is
     removed, and a process that could be signalled gets none.
     """
     del report
     found = []
-    for name, what, attempt in _attempts(int(request["worker"]), [Path(each) for each in request["protected"]]):
+    others = [("worker", int(request["worker"])), ("supervisor", os.getppid())]
+    if _alone(request["namespace"]):
+        others = []
+    protected = [(Path(path), *identity) for path, *identity in request["protected"]]
+    for name, what, attempt in _attempts(others, protected):
         with contextlib.suppress(OSError, ValueError):
             attempt()
             found.append({"property": name, "what": what})
     return {"open": found}
 
 
-def _attempts(worker: int, protected: list[Path]) -> Iterator[Attempt]:
-    for path in protected:
-        yield "files", f"read {path}", partial(_read, path)
+def _alone(namespace: str) -> bool:
+    """Whether this process sees only processes of a namespace of its own, where no number means one outside."""
+    own = Path("/proc/self")
+    return str((own / "ns" / "pid").readlink()) != namespace and str(own.readlink()) == str(os.getpid())
+
+
+def _attempts(others: list[tuple[str, int]], protected: list[tuple[Path, int, int]]) -> Iterator[Attempt]:
+    for path, device, inode in protected:
+        yield "files", f"read {path}", partial(_read_known, path, (device, inode))
         yield "writes", f"write into {path}", partial(_write, path if path.is_dir() else path.parent)
-    for name, pid in (("worker", worker), ("supervisor", os.getppid())):
+    for name, pid in others:
         for file in ("environ", "mem", "fd"):
             yield "memory", f"open {file} of the {name}", partial(_read, Path(f"/proc/{pid}/{file}"))
         yield "memory", f"trace the {name}", partial(_trace, pid)
         yield "signals", f"signal the {name}", partial(os.kill, pid, 0)
     for family, (number, kind) in FAMILIES.items():
         yield "network", f"open a socket of {family}", partial(_open_socket, number, kind)
+    yield "writes", f"open {SETTING} to write", partial(_open_to_write, Path(SETTING))
     for folder in ("/tmp", "/var/tmp", "/dev/shm", str(Path(__file__).parent)):
         yield "writes", f"write into {folder}", partial(_write, Path(folder))
 
@@ -60,12 +75,23 @@ def _open_socket(family: int, kind: int) -> None:
     socket.socket(family, kind).close()
 
 
+def _read_known(path: Path, identity: tuple[int, int]) -> None:
+    found = path.stat()
+    if (found.st_dev, found.st_ino) != identity:
+        raise FileNotFoundError(path)
+    _read(path)
+
+
 def _read(path: Path) -> None:
     if path.is_dir():
         next(path.iterdir(), None)
     else:
         with path.open("rb") as file:
             file.read(1)
+
+
+def _open_to_write(path: Path) -> None:
+    path.open("r+b").close()
 
 
 def _write(folder: Path) -> None:

@@ -27,12 +27,16 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 @dataclass(frozen=True, slots=True)
 class SandboxPolicy:
-    """Paths that a child may read, write, and use as devices, with all below them. `file_size`: bytes of one file."""
+    """Paths that a child may read, write, and use as devices, with all below them. `file_size`: bytes of one file.
+
+    `bubblewrap`: the path of the program that makes its namespaces; without one, Landlock closes the files.
+    """
 
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     devices: tuple[str, ...] = DEVICES
     file_size: int = 0
+    bubblewrap: str = ""
 
     def more(
         self, *, read: Iterable[object] = (), write: Iterable[object] = (), devices: Iterable[object] = ()

@@ -1,7 +1,8 @@
 """Close walls around this process and all that it starts: what it may read, write and do. Linux; needs no privilege.
 
-Between fork and exec, a supervisor loads this file by its path: it uses the standard library only. Each layer that the
-kernel has is closed; the probe of a worker (`compiler/walls.py`) shows what holds.
+Between fork and exec, a supervisor loads this file by its path, and in the namespaces of bubblewrap it becomes the
+child: it uses the standard library only, and little of it, for which every child waits. Each layer that the kernel has
+is closed; the probe of a worker (`compiler/walls.py`) shows what holds.
 
 - Landlock (Linux 5.13 and later): files, TCP ports (ABI 4), signals and abstract sockets (ABI 6). Tracing, and reading
   the memory and environment of a process outside, are refused by it at every ABI.
@@ -17,12 +18,14 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 import resource
 import stat
 import struct
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
 
 PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 4, 22, 24, 38, 47
 CLEAR_ALL, FILTER_MODE, LAST_CAPABILITY = 4, 2, 63
@@ -96,7 +99,7 @@ def close_walls(policy: Mapping[str, Any]) -> dict[str, Any]:
     abi = landlock_abi()
     if abi:
         _restrict_files(abi, policy)
-    machine = platform.machine()
+    machine = os.uname().machine
     if machine in AUDIT:
         _filter_calls(machine, abi)
     return {"landlock": abi, "seccomp": machine in AUDIT}
@@ -193,6 +196,16 @@ def _only(values: Iterable[int]) -> list[Row]:
 def _with_argument(number: int, index: int, rows: Sequence[Row]) -> list[Row]:
     """Look at the low half of an argument of a call. `rows` end the filter."""
     return [(EQUAL, 0, 1 + len(rows), number), (LOAD, 0, 0, 16 + 8 * index), *rows]
+
+
+def become(words: list[str]) -> None:
+    """Close walls and become a command. `words`: `FILE_SIZE [read|write|devices PATH]... -- COMMAND [WORD]...`."""
+    end = words.index("--")
+    policy: dict[str, Any] = {"file_size": int(words[0])}
+    for name, path in zip(words[1:end:2], words[2:end:2], strict=True):
+        policy.setdefault(name, []).append(path)
+    close_walls(policy)
+    os.execv(words[end + 1], words[end + 1 :])
 
 
 def _call(name: str, *arguments: Any) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,12 +25,16 @@ from mxr.errors import (
     MxrError,
     NoSuchBlobError,
     NotFoundError,
+    TemporaryError,
     UnauthenticatedError,
+    UnreachableError,
+    UsageError,
 )
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.protocol import capabilities
 from mxr.protocol import jobs as job_protocol
-from mxr.util.codec import canonical
+from mxr.util import disk
+from mxr.util.codec import canonical, decode, encode
 from mxr.workflows.push import split_program
 
 from .compilation import (
@@ -49,6 +55,8 @@ from .slots import CompileSlot
 from .spool import Spool, remove_tree
 
 PROGRAM = "model.mxr"
+UNREPORTED = "unreported.json"
+"""In the folder of a slot: the result whose report the registry did not answer yet, with the secret of its lease."""
 POISON_ATTEMPTS = 2
 """The attempt from which a crash of the compile process quarantines the job."""
 
@@ -210,13 +218,54 @@ def _finish(context: SlotContext, lease: HeldLease, programs: UploadedPrograms, 
     def finish() -> None:
         retry(_delivery(lease), lambda: context.client.finish(lease.job, done))
 
-    try:
-        finish()
-    except NoSuchBlobError:
-        # Garbage collection removed the unreferenced blobs while the registry was unreachable for long.
-        _upload(context, lease, programs.files, context.must_stop)
-        finish()
+    with _kept(context, lease.job, done):
+        try:
+            finish()
+        except NoSuchBlobError:
+            # Garbage collection removed the unreferenced blobs while the registry was unreachable for long.
+            _upload(context, lease, programs.files, context.must_stop)
+            finish()
     _log.info("job %s: finished", lease.job[:12])
+
+
+@contextlib.contextmanager
+def _kept(context: SlotContext, job: str, done: job_protocol.FinishJob) -> Iterator[None]:
+    """Keep the report of a result in the spool until the registry has answered it."""
+    path = context.spool.slot(context.slot.name) / UNREPORTED
+    # A disk without room for it costs the report only if this process ends now.
+    with contextlib.suppress(MxrError, OSError):
+        disk.write_whole(path, canonical({"job": job, "finish": encode(done)}).encode(), mode=0o600)
+    try:
+        yield
+    except (UnreachableError, TemporaryError):
+        raise
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    path.unlink(missing_ok=True)
+
+
+def report_kept(context: SlotContext) -> None:
+    """Send the result that an earlier process of this slot had, and whose answer it did not get.
+
+    The lease may hold still, and the result be that of hours. Raises `UnreachableError` and `TemporaryError`.
+    """
+    path = context.spool.slot(context.slot.name) / UNREPORTED
+    try:
+        kept = json.loads(path.read_bytes())
+        job, done = str(kept["job"]), decode(job_protocol.FinishJob, kept["finish"], "finish")
+    except (OSError, ValueError, KeyError, TypeError, UsageError):
+        path.unlink(missing_ok=True)
+        return
+    try:
+        with _kept(context, job, done):
+            context.client.finish(job, done)
+    except (UnreachableError, TemporaryError):
+        raise
+    except MxrError as problem:
+        _log.warning("job %s: the result of an earlier worker came too late: %s", job[:12], problem.traced)
+    else:
+        _log.info("job %s: finished with the result of an earlier worker", job[:12])
 
 
 def _delivery(lease: HeldLease) -> RetryPolicy:

@@ -4,7 +4,7 @@
 <spool>/calibration/<sha256>.npz
 <spool>/memo/                    digests of these files, by their stat
 <spool>/problems/                tuning caches, one for each device and toolchain build
-<spool>/slots/<slot>/            the lock of the slot, and the folder of its current compile
+<spool>/slots/<slot>/            the lock of the slot, its current compile, and a result that is not reported yet
 <spool>/credentials/<slot>       the secret by which the registry knows the slot, readable by its user only
 """
 
@@ -33,6 +33,10 @@ from .reading import RefusedInput
 
 KEPT = 16
 """Models that are kept, those used last, and calibration data, those that came last, besides those in use."""
+
+
+READ_ONLY = 0o400
+"""What is downloaded: where no wall holds, a program that changes it has to mean to."""
 
 
 class Spool:
@@ -113,6 +117,7 @@ class Spool:
                     if out.tell() + len(chunk) > MAX_FILE_BYTES:
                         raise RefusedInput(f"The calibration data has more than {MAX_FILE_BYTES} bytes.")
                     out.write(chunk)
+            final.chmod(READ_ONLY)
             if not self._has(final, sha):
                 raise NoSuchBlobError(
                     "The calibration data does not match the digest in the key.", hint="Upload it again."
@@ -123,6 +128,7 @@ class Spool:
     def _download(self, client: Client, file: File, final: Path) -> None:
         if not self._has(final, file.sha256):
             transfer.download(client, file, final)
+            final.chmod(READ_ONLY)
 
     def _has(self, path: Path, sha: str) -> bool:
         try:

@@ -39,7 +39,7 @@ from mxr.sandbox.policy import SYSTEM
 from .failures import HOST_FAULTS, CompileFailure
 from .interpreter import Interpreter, InterpreterInfo, describe_interpreter, open_walls, probe, with_walls
 from .ort_recording import with_runtime
-from .run_job import SlotContext, run_job
+from .run_job import SlotContext, report_kept, run_job
 from .sandbox import kill_strays
 from .settings import EVERYBODY, WorkerSettings
 from .slots import CompileSlot, find_slots, locked
@@ -113,6 +113,7 @@ class SlotLoop:
         settings, host_faults = self._context.settings, 0
         self._credential = self._context.spool.credential(self._context.slot.name)
         self._retry(self._register)
+        self._retry(lambda: report_kept(self._context))
         while not self._stop.requested.is_set():
             lease = self._claim()
             if lease is None:

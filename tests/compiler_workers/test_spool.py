@@ -76,6 +76,17 @@ def test_recent_calibration_data_and_those_in_use_are_kept(tmp_path: Path) -> No
     assert kept == {sha256(data[number]).hexdigest() for number in (0, *range(4, KEPT + 4))}
 
 
+def test_a_model_is_read_only_and_one_that_was_changed_is_not_used(tmp_path: Path) -> None:
+    spool, registry = Spool(tmp_path), FakeRegistry(b"a model")
+    path = spool.model(registry, lease(1, b"a model")) / "model.onnx"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o400
+    before = path.stat()
+    path.chmod(0o600)
+    path.write_bytes(b"A model")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (spool.model(registry, lease(1, b"a model")) / "model.onnx").read_bytes() == b"a model"
+
+
 def test_a_file_name_may_contain_a_folder(tmp_path: Path) -> None:
     folder = Spool(tmp_path).model(FakeRegistry(b"w" * 30), lease(1, b"w" * 30, "data/weights.bin"))
     assert (folder / "data" / "weights.bin").read_bytes() == b"w" * 30

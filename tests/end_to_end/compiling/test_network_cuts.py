@@ -100,6 +100,31 @@ def test_cut_off_when_it_wants_to_finish(
     assert next_job(mxr, convnet) == "first/ref"
 
 
+def test_killed_when_it_wants_to_finish(
+    host: Callable[..., Host],
+    worker: Callable[..., Worker],
+    marked: Callable[..., Path],
+    own_registry: Callable[..., Registry],
+) -> None:
+    """Its program is uploaded, and the call that publishes it is not answered: the next process sends it again."""
+    registry = own_registry(through=LONG)
+    with Relay(registry.url) as relay:
+        relay.cut_at(b"/finish ")
+        first = worker("one", url=relay.url).ready()
+        mxr = host("asker", registry.url)
+        job = asked(mxr, marked())
+        eventually(lambda: relay.is_cut)
+        first.end(signal.SIGKILL)
+        kept = list(first.home.rglob("unreported.json"))
+        assert len(kept) == 1 and kept[0].stat().st_mode & 0o077 == 0
+        relay.mend()
+        second = worker("one", url=relay.url)
+        found = closed(mxr, job)
+    assert (found["state"], found["attempts"], found["worker"]) == ("done", 1, "one/ref"), second.log.read_text()
+    eventually(lambda: not kept[0].exists())
+    registry.fsck()
+
+
 CUTS = [("compile", True), ("PUT /v1/blobs/", False), ("/finish ", False)]
 MORE_CUTS = [("compile", False), ("PUT /v1/blobs/", True)]
 

@@ -26,6 +26,7 @@ from .settings import (
     KINDS,
     SCHEMA,
     WorkerSettings,
+    check_archs,
     check_trust,
     client_settings,
     effective,
@@ -63,6 +64,21 @@ _trust = click.option(
     help="While a wall around compiles is open, take the jobs of this principal, too; repeatable, * is everybody "
     "[MXR_WORKER_TRUST].",
 )
+
+
+def _archs(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, ...]:
+    try:
+        return check_archs(tuple(filter(None, (text or "").split(","))))
+    except ValueError as problem:
+        raise click.BadParameter(f"expected {problem}") from problem
+
+
+_cross = click.option(
+    "--cross",
+    metavar="ARCHS",
+    callback=_archs,
+    help="Compile for GPUs of these archs also without having one, such as gfx942,gfx1100 [MXR_WORKER_CROSS].",
+)
 _registry = click.option("--registry", metavar="URL", help="URL of the registry [MXR_REGISTRY].")
 _plaintext = click.option(
     "--plaintext",
@@ -75,7 +91,7 @@ _files = file_options(SCHEMA, "worker.seconds=2h")
 
 def settings_options(function: Command) -> Command:
     """Add the options of the settings, which `read_values` takes."""
-    for option in (_plaintext, _registry, _trust, _python, _kind):
+    for option in (_plaintext, _registry, _trust, _cross, _python, _kind):
         function = option(function)
     return _files(function)
 
@@ -83,7 +99,7 @@ def settings_options(function: Command) -> Command:
 def read_values(**given: Any) -> ServiceValues:
     """Return the values of all settings, from the options of a command. Raises `UsageError`."""
     options: dict[str, Any] = dict(assignments(SCHEMA, given["words"]))
-    options |= {f"worker.{name}": given[name] for name in ("kinds", "python", "trust") if given[name]}
+    options |= {f"worker.{name}": given[name] for name in ("kinds", "python", "trust", "cross") if given[name]}
     options |= {name: given[name] for name in ("registry", "plaintext") if given[name] is not None}
     return read_service(SCHEMA, os.environ, options, given["config"])
 

@@ -291,14 +291,14 @@ def task_of(context: SlotContext, lease: HeldLease, calibration: Path | None) ->
 
 def provenance_of(context: SlotContext, lease: HeldLease, details: Mapping[str, Any]) -> dict[str, Any]:
     """The provenance of a program, including the `details` of its compile, within the registry's size limit."""
-    target = context.slot.hardware[lease.target]
+    target = None if lease.cross else context.slot.hardware[lease.target]
     found: dict[str, Any] = {
         "tool": "mxr-worker",
         "worker": context.slot.name,
         "job": lease.job,
         "attempt": lease.attempt,
-        "gpu": None if lease.cross else target.name,
-        "partition": None if lease.cross else target.partition,
+        "gpu": target and target.name,
+        "partition": target and target.partition,
         "sandbox": {"way": context.interpreter.way, "whole": context.slot.can.walls},
         **details,
     }

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mxr.artifact.limits import MAX_TRUSTED
+from mxr.artifact.limits import MAX_TARGETS, MAX_TRUSTED
+from mxr.artifact.target import BASE_ARCH
 from mxr.configuration.config_file import home_dir
 from mxr.configuration.reading import DEFAULT, ServiceValues, read_service
 from mxr.configuration.schema import BYTES, SECONDS, ServiceSchema, setting
@@ -32,6 +33,13 @@ def check_kinds(kinds: tuple[str, ...]) -> tuple[str, ...]:
     if not set(kinds) <= set(KINDS):
         raise ValueError("gpu, ref or both")
     return kinds
+
+
+def check_archs(archs: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the archs of AMD GPUs. Raises `ValueError` with what is expected."""
+    if len(archs) > MAX_TARGETS or not all(map(BASE_ARCH.fullmatch, archs)):
+        raise ValueError("archs such as gfx942, without sramecc and xnack")
+    return archs
 
 
 EVERYBODY = "*"
@@ -114,6 +122,13 @@ class CompileSettings:
     kinds: tuple[str, ...] = setting(
         (), "Compile only for targets of these kinds; [] is every kind that works.", check=check_kinds, option="--kind"
     )
+    cross: tuple[str, ...] = setting(
+        (),
+        "Compile for GPUs of these archs also without having one, where MIGraphX can (docs/compiling.md).",
+        check=check_archs,
+        option="--cross",
+        example='["gfx942", "gfx1100"]',
+    )
     seconds: float = setting(6 * 3600.0, "Time limit of a compile.", unit=SECONDS, least=0, most=MOST_SECONDS)
     tuning_seconds: float = setting(
         48 * 3600.0, "Time limit of a compile with exhaustive tuning.", unit=SECONDS, least=0, most=MOST_SECONDS
@@ -167,11 +182,10 @@ class WorkerSettings:
     `registry`: how to reach the registry. `name`: of this host. `spool`: its folder. `python`: the interpreter that
     has migraphx. `seconds`: the time limit of a compile; `tuning_seconds`: of a compile with exhaustive tuning.
     `memory`: the limit in bytes for a compile and all its processes. `grace`: seconds that a running compile may
-    continue after the worker is told to stop. `sandbox`: auto, require or off. `trust`: whose jobs it
-    takes while a wall is open. `kinds`: gpu, ref; empty for every
-    kind that works on this host. `job`: the only job to run. `once`: run one job in each slot. `drain`: stop when
-    the queue has no job for this worker. `environ`: the worker's environment, of which children see the allowed
-    variables.
+    continue after the worker is told to stop. `sandbox`: auto, require or off. `trust`: whose jobs it takes while a
+    wall is open. `kinds`: gpu, ref; empty for every kind that works on this host. `cross`: the archs for which it
+    cross-compiles. `job`: the only job to run. `once`: run one job in each slot. `drain`: stop when the queue has no
+    job for this worker. `environ`: the worker's environment, of which children see the allowed variables.
     """
 
     registry: ClientSettings
@@ -183,6 +197,7 @@ class WorkerSettings:
     memory: int = 16 << 30
     grace: float = 20.0
     kinds: tuple[str, ...] = ()
+    cross: tuple[str, ...] = ()
     sandbox: str = "auto"
     trust: tuple[str, ...] = ()
     job: str | None = None
@@ -223,6 +238,7 @@ def settings_of(values: ServiceValues, environ: Mapping[str, str], **run: Any) -
         memory=paths["worker.memory"],
         grace=compiles.grace,
         kinds=compiles.kinds,
+        cross=compiles.cross,
         sandbox=compiles.sandbox,
         trust=compiles.trust,
         environ=dict(environ),

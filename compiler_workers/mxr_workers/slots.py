@@ -23,7 +23,7 @@ REF = HostTarget(arch="ref", kind="ref")
 
 @dataclass(frozen=True, slots=True)
 class CompileSlot:
-    """One slot.
+    """One slot. That of a host without a GPU has no targets, and cross-compiles.
 
     `devices`: for each target of `can`, its index among the GPUs that this process sees; None for the reference target.
     `hardware`: the same targets with facts that do not affect a program, for its provenance: name, partition mode.
@@ -37,11 +37,11 @@ class CompileSlot:
     @property
     def kind(self) -> str:
         """`gpu` or `ref`."""
-        return self.can.targets[0].kind
+        return self.can.targets[0].kind if self.can.targets else "gpu"
 
     def interpreter(self, base: Interpreter, target: int, count: int) -> Interpreter:
         """The interpreter whose children see only the chosen GPU; `count` is the number of GPUs that `base` sees."""
-        index = self.devices[target]
+        index = self.devices[target] if self.devices else None
         if index is None:
             return base
         if base.policy is not None:
@@ -67,11 +67,23 @@ def gpu_devices(target: HostTarget) -> list[str]:
     return ["/dev/kfd", *map(str, sorted(Path("/dev/dri").glob(f"renderD{minor}")))]
 
 
-def find_slots(host: Host, info: InterpreterInfo, kinds: tuple[str, ...], name: str) -> tuple[CompileSlot, ...]:
-    """The slots of a host with this interpreter. Raises `NoWorkerError` where nothing can be compiled."""
+def find_slots(
+    host: Host, info: InterpreterInfo, kinds: tuple[str, ...], name: str, crossed: tuple[str, ...] = ()
+) -> tuple[CompileSlot, ...]:
+    """The slots of a host with this interpreter. `crossed`: the archs for which it shall cross-compile.
+
+    Raises `NoWorkerError` where nothing can be compiled, or not what shall be.
+    """
     toolchain, cross = toolchain_of(host, info), info.features.get("cross_compile", False)
     eager = info.features.get("compile_mode", False)
     found: list[CompileSlot] = []
+    if crossed and not (cross and "gpu" in info.targets and toolchain.rocm):
+        raise NoWorkerError(
+            f"This host cannot cross-compile for {', '.join(crossed)}: its MIGraphX "
+            + ("is none of ROCm." if cross else "compiles only for the GPUs of its own host."),
+            hint="Cross-compiling needs a MIGraphX whose `migraphx.get_target` takes the arch of a GPU, and its ROCm.",
+            context={"refusals": dict(info.refusals), "notes": list(host.notes)},
+        )
     if "gpu" in info.targets and "gpu" not in _excluded_kinds(kinds) and toolchain.rocm:
         places = {id(target): index for index, target in enumerate(host.targets)}
         for number, group in enumerate(host.physical()):
@@ -79,8 +91,11 @@ def find_slots(host: Host, info: InterpreterInfo, kinds: tuple[str, ...], name: 
             chosen = {target.choice(): target for target in reversed(group)}
             devices = tuple(places[id(target)] for target in chosen.values())
             label = group[0].unique_id or f"gpu{number}"
-            can = WorkerCapabilities(tuple(chosen), toolchain, cross, info.ort, eager)
+            can = WorkerCapabilities(tuple(chosen), toolchain, cross, info.ort, eager, cross_for=crossed)
             found.append(CompileSlot(f"{name}/{label}", can, devices, tuple(chosen.values())))
+    if crossed and not found:
+        can = WorkerCapabilities((), toolchain, cross=True, cross_for=crossed)
+        found.append(CompileSlot(f"{name}/cross", can, ()))
     if "ref" in info.targets and "ref" not in _excluded_kinds(kinds):
         found.append(CompileSlot(f"{name}/ref", WorkerCapabilities((REF,), toolchain, eager=eager), (None,), (REF,)))
     if found and toolchain.migraphx is None:

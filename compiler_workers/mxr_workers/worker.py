@@ -325,7 +325,7 @@ class WorkerProcess:
 
     def slots(self, info: InterpreterInfo) -> tuple[CompileSlot, ...]:
         """The slots to serve. Raises `NoWorkerError`."""
-        slots = find_slots(self._host, info, self._settings.kinds, self._settings.name)
+        slots = find_slots(self._host, info, self._settings.kinds, self._settings.name, self._settings.cross)
         trusts = None if self._walled or EVERYBODY in self._settings.trust else self._settings.trust
         found = tuple(replace(slot, can=replace(slot.can, walls=self._walled, trusts=trusts)) for slot in slots)
         return found if self._settings.job is None else self._slot_for(found, self._settings.job)

@@ -193,7 +193,7 @@ def _workers(session: Session, rules: JobRules) -> list[_Line]:
     found: Counter[tuple[str, str, str, str]] = Counter()
     for text_, name in rows:
         can = lanes.capabilities_of(text_)
-        archs = "+".join(sorted({target.arch or "ref" for target in can.targets}))
+        archs = "+".join(sorted({target.arch or "ref" for target in can.targets} or {"cross"}))
         found[name, archs, can.toolchain.migraphx or "", can.toolchain.rocm or ""] += 1
     names = ("state", "arch", "migraphx", "rocm")
     return [(dict(zip(names, labels, strict=True)), count) for labels, count in found.items()]

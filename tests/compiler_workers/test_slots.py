@@ -34,7 +34,7 @@ def test_partitions_of_one_gpu_share_a_slot() -> None:
     (slot,) = find_slots(Host((PART, replace(PART, node=2)), TOOLS), INFO, ("gpu",), "h")
     assert slot.can.targets == (PART.choice(),) and slot.devices == (0,)
     lease = SimpleNamespace(job="ab" * 16, attempt=1, target=0, cross=False)
-    found = provenance_of(SimpleNamespace(slot=slot), lease, {})
+    found = provenance_of(SimpleNamespace(slot=slot, interpreter=SimpleNamespace(way=None)), lease, {})
     assert (found["gpu"], found["partition"]) == ("AMD Instinct MI300X", "cpx_nps1")
 
 

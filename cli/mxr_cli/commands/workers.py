@@ -65,7 +65,8 @@ def _capabilities(can: WorkerCapabilities) -> tuple[str, str]:
     toolchain = f"migraphx {can.toolchain.migraphx or '?'}"
     toolchain += f" {userland(can.toolchain.vendor).lower()} {can.toolchain.rocm}" if can.toolchain.rocm else ""
     toolchain += f" onnxruntime {can.ort.version}" if can.ort else ""
-    return ", ".join(dict.fromkeys(map(_target, can.targets))), toolchain
+    across = f"cross {', '.join(can.cross_for) or 'each AMD arch'}" if can.cross else ""
+    return ", ".join(filter(None, [*dict.fromkeys(map(_target, can.targets)), across])), toolchain
 
 
 def _target(target: HostTarget) -> str:

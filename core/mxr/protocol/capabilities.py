@@ -17,7 +17,10 @@ from .jobs import WorkerCapabilities
 
 @dataclass(frozen=True, slots=True)
 class CompileMethod:
-    """How a worker compiles a job: the index in its `can.targets`, and whether it cross-compiles for another GPU."""
+    """How a worker compiles a job: the index in its `can.targets`, and whether it cross-compiles for another GPU.
+
+    The index means nothing for a cross-compile on a host without targets.
+    """
 
     target: int
     cross: bool = False
@@ -89,8 +92,12 @@ def _across(can: WorkerCapabilities, request: Request) -> CompileMethod | None:
         return None
     if constraints.num_cu is None or constraints.chiplets is None:
         return None
+    if can.cross_for and key.arch not in can.cross_for:
+        return None
     if not satisfies(constraints, made_across(constraints, can.toolchain)):
         return None
+    if not can.targets:
+        return CompileMethod(0, cross=True)
     return next((CompileMethod(at, cross=True) for at, each in enumerate(can.targets) if each.kind == "gpu"), None)
 
 

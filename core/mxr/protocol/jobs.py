@@ -18,6 +18,7 @@ from mxr.artifact.attributes import Constraints, Request
 from mxr.artifact.field_docs import SHA256
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Manifest, check_sha256
+from mxr.artifact.target import BASE_ARCH
 from mxr.consumers.ort.recording_form import OrtRuntime
 from mxr.errors import UsageError
 from mxr.host_facts import HostTarget, HostToolchain
@@ -126,7 +127,10 @@ class WorkerCapabilities:
     """What a worker or a declared pool can compile: its targets, with one toolchain."""
 
     targets: Annotated[
-        tuple[HostTarget, ...], Doc("The GPUs, or the reference target.", minItems=1, maxItems=limits.MAX_TARGETS)
+        tuple[HostTarget, ...],
+        Doc(
+            "The GPUs, or the reference target; empty for a host that only cross-compiles.", maxItems=limits.MAX_TARGETS
+        ),
     ]
     toolchain: Annotated[HostToolchain, Doc("The software that compiles.")]
     cross: Annotated[bool, Doc("It can cross-compile for AMD GPUs that it does not have.")] = False
@@ -135,6 +139,14 @@ class WorkerCapabilities:
     walls: Annotated[bool | None, Doc("Whether all walls around its compiles hold, as it found; null: not told.")] = (
         None
     )
+    cross_for: Annotated[
+        tuple[str, ...],
+        Doc(
+            "The archs for which it cross-compiles; empty: each.",
+            items={"pattern": BASE_ARCH.pattern},
+            maxItems=limits.MAX_TARGETS,
+        ),
+    ] = ()
     trusts: Annotated[
         tuple[str, ...] | None,
         Doc(
@@ -150,8 +162,12 @@ class WorkerCapabilities:
     def __post_init__(self) -> None:
         if len(self.trusts or ()) > limits.MAX_TRUSTED or not all(map(NAME.fullmatch, self.trusts or ())):
             raise refuse("can.trusts", f"at most {limits.MAX_TRUSTED} names of principals", self.trusts)
-        if not 1 <= len(self.targets) <= limits.MAX_TARGETS:
-            raise refuse("can.targets", f"1 to {limits.MAX_TARGETS} targets", len(self.targets))
+        least = 0 if self.cross else 1
+        if not least <= len(self.targets) <= limits.MAX_TARGETS:
+            raise refuse("can.targets", f"{least} to {limits.MAX_TARGETS} targets", len(self.targets))
+        archs = self.cross_for
+        if len(archs) > limits.MAX_TARGETS or (archs and not self.cross) or not all(map(BASE_ARCH.fullmatch, archs)):
+            raise refuse("can.cross_for", "archs such as gfx942, with `cross` true", archs)
         for index, target in enumerate(self.targets):
             for name in ("node", "render_minor", "vram"):
                 value = getattr(target, name)

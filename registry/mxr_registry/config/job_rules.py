@@ -54,7 +54,8 @@ POOLS_EXAMPLE = """
 name = "mi300x"
 targets = [{arch = "gfx942", num_cu = 304}]
 toolchain = {rocm = "7.2.1", migraphx = "2.15.0"}
-cross = false                                   # true if its workers compile for GPUs that they do not have
+cross = false                                   # true if its workers compile for GPUs that they do not have,
+cross_for = []                                  # for these archs only, such as ["gfx942"]
 eager = false                                   # true if their MIGraphX has compile modes
 ort = {generation = "B", version = "1.27.1"}    # if its workers have onnxruntime-migraphx
 """
@@ -66,6 +67,7 @@ class _Pool:
     targets: tuple[HostTarget, ...]
     toolchain: HostToolchain
     cross: bool = False
+    cross_for: tuple[str, ...] = ()
     ort: OrtRuntime | None = None
     eager: bool = False
 
@@ -75,7 +77,12 @@ def declared_pools(rows: Iterable[Any], source: object) -> tuple[DeclaredPool, .
     try:
         found = [decode(_Pool, row, f"pools[{number}]") for number, row in enumerate(rows)]
         pools = tuple(
-            DeclaredPool(each.name, WorkerCapabilities(each.targets, each.toolchain, each.cross, each.ort, each.eager))
+            DeclaredPool(
+                each.name,
+                WorkerCapabilities(
+                    each.targets, each.toolchain, each.cross, each.ort, each.eager, cross_for=each.cross_for
+                ),
+            )
             for each in found
         )
         names = [pool.name for pool in pools]

@@ -32,13 +32,18 @@ def lane_of(key: Key) -> str:
     return lane if key.form == "whole" else f"{lane} ort:{runtime_in(key.form)}"
 
 
+def _versions(can: WorkerCapabilities) -> tuple[str | None, str | None]:
+    """The short versions of MIGraphX and ROCm."""
+    has, zeros = can.toolchain, can.toolchain.vendor == "hygon"
+    migraphx = split_version(has.migraphx, "migraphx", zeros=zeros)[0] if has.migraphx else None
+    return migraphx, split_version(has.rocm, "rocm", zeros=zeros)[0] if has.rocm else None
+
+
 def lanes_of(can: WorkerCapabilities) -> tuple[str, ...]:
     """Return the lanes from which a worker may claim jobs."""
-    zeros = can.toolchain.vendor == "hygon"
-    if can.toolchain.migraphx is None:
+    migraphx, rocm = _versions(can)
+    if migraphx is None:
         return ()
-    migraphx = split_version(can.toolchain.migraphx, "migraphx", zeros=zeros)[0]
-    rocm = split_version(can.toolchain.rocm, "rocm", zeros=zeros)[0] if can.toolchain.rocm else None
     lanes = []
     for target in can.targets:
         if target.kind == "ref":
@@ -51,7 +56,12 @@ def lanes_of(can: WorkerCapabilities) -> tuple[str, ...]:
 
 def cross_lanes_of(can: WorkerCapabilities) -> tuple[str, ...]:
     """Return the lane patterns, with `*` for the arch, for which a worker may cross-compile."""
-    return tuple(pattern for lane in lanes_of(can) if (pattern := cross_lane(lane))) if can.cross else ()
+    if not can.cross:
+        return ()
+    if not can.targets:
+        migraphx, rocm = _versions(can)
+        return (f"gpu amd * {migraphx} {rocm}",) if migraphx and rocm else ()
+    return tuple(pattern for lane in lanes_of(can) if (pattern := cross_lane(lane)))
 
 
 def cross_lane(lane: str) -> str | None:

@@ -69,7 +69,7 @@ class LiveCapabilities:
         request = lanes.request_of(lane, constraints)
         candidates = self._by_lane.get(lane, []) + self._by_lane.get(lanes.cross_lane(lane) or "", [])
         for can in {id(candidate): candidate for candidate in candidates}.values():
-            self._comparisons += len(can.targets)
+            self._comparisons += max(1, len(can.targets))
             if self._comparisons > MAX_COMPARISONS:
                 raise TooLargeError(
                     "These requests have to be compared with too many different workers.",
@@ -95,7 +95,8 @@ class LiveCapabilities:
         """
         key = lanes.key_of
         found = []
-        for lane in self._by_lane:
+        lanes_ = (lane.replace("*", partial.arch or "*") for lane in self._by_lane)
+        for lane in dict.fromkeys(lanes_):
             if "*" in lane or key(lane).form != partial.form:
                 continue
             has = key(lane)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +13,7 @@ import pytest
 from end_to_end.stack import Host, Registry, finish
 from harness.workers import lease_of, registered
 
-from .conftest import PATIENCE, REF, Worker, asked, closed, eventually, running
+from .conftest import GPU_HOST, PATIENCE, REF, Worker, asked, closed, eventually, running
 
 ON = ("embedded",)
 
@@ -163,6 +164,28 @@ def test_a_registry_that_is_frozen_does_not_hold_a_worker_up(
     one = worker("leaving").ready()
     with registry.frozen():
         assert one.end() == 0, one.log.read_text()
+
+
+def test_a_host_without_a_gpu_fills_the_cache(
+    mxr: Host, worker: Callable[..., Worker], convnet: Path, tmp_path: Path
+) -> None:
+    words = ("--arch", "gfx1100", "--rocm", "7.2", "--migraphx", "2.15", "--num-cu", "42", "--chiplets", "1")
+    ask = ("fetch", convnet, *words, "--batch", "3", "--for", "python", "--on-miss", "wait", "--json")
+    home = tmp_path / "workers" / "build"
+    (home / "site").mkdir(parents=True)
+    (home / "nothing.json").write_text(json.dumps({**GPU_HOST, "targets": []}))
+    env = {"MXR_HOST": str(home / "nothing.json")}
+    refused = worker("build", "--cross", "gfx1100,gfx942", kind="gpu", env=env)
+    assert refused.process.wait(60) == 8 and "compiles only for the GPUs of its own host" in refused.log.read_text()
+    (home / "site" / "migraphx_double.json").write_text('{"cross": true}')
+    worker("build", "--cross", "gfx1100,gfx942", kind="gpu", env=env).ready()
+    assert "cross gfx1100, gfx942" in mxr("workers").out
+    assert mxr(*ask, expect=8).error["code"] == "no_worker"
+    found = mxr(*ask, "--allow", "cross").json
+    shown = mxr("show", found["id"], "--json").json
+    assert (shown["attributes"]["tuning"], shown["attributes"]["num_cu"]) == ("cross", 42)
+    assert (shown["provenance"]["worker"], shown["provenance"]["verified"]) == ("build/cross", None)
+    assert mxr("inspect", found["path"], "--json").json["archs"] == ["gfx1100"]
 
 
 def test_a_cross_compile(mxr: Host, worker: Callable[..., Worker], convnet: Path, tmp_path: Path) -> None:

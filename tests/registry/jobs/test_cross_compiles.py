@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.workers import sign_off
+import pytest
+from harness.workers import registration_of, sign_off
 from registry.registry_client import Parts, Start, on_sqlite
 
 CONSTRAINTS = {"num_cu": 120, "chiplets": 1, "allow": ["cross"]}
@@ -55,6 +56,38 @@ def test_who_has_the_gpu_goes_first(registry: Any, parts: Parts) -> None:
     assert registry.claim(across) is None
     sign_off(registry.ok, own)
     assert registry.claim(across)["job"] == job["id"]
+
+
+def test_a_host_without_a_gpu_compiles_for_the_archs_that_it_names(registry: Any, parts: Parts) -> None:
+    can = {**navi(parts), "targets": [], "cross_for": ["gfx908", "gfx90a"]}
+    waiting = registry.waiting_claim(registry.register_worker("build/cross", can))
+    other = {"key": parts.gpu_key(arch="gfx1100"), "constraints": CONSTRAINTS | {"num_cu": 48}}
+    assert registry.error("POST", "/v1/jobs", other | {"require_worker": True})["code"] == "no_worker"
+    assert registry.submit_error(parts.gpu_key(), require_worker=True)["code"] == "no_worker", "not allowed"
+    job = registry.submit(parts.gpu_key(), require_worker=True, constraints=CONSTRAINTS)
+    lease = registry.heard(waiting)
+    assert (lease["job"], lease["cross"]) == (job["id"], True)
+    registry.finish(lease, data=parts.gfx908, attributes={"tuning": "cross", "sramecc": "+", "xnack": "-"})
+    shown = registry.ok("GET", "/v1/workers")["items"][0]
+    assert shown["can"]["targets"] == [] and shown["can"]["cross_for"] == ["gfx908", "gfx90a"]
+    partial = {
+        "model": parts.model,
+        "kind": "gpu",
+        "vendor": "amd",
+        "arch": "gfx90a",
+        "inputs": {"x": [None, 3, 32, 32]},
+    }
+    told = registry.error("POST", "/v1/candidates", partial | {"constraints": CONSTRAINTS | {"num_cu": 104}})
+    assert told["context"]["toolchains"] == [{"migraphx": "2.15", "rocm": "7.2"}], told
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    "more", [{"targets": []}, {"cross_for": ["gfx908"]}, {"cross": True, "cross_for": ["sm90"]}], ids=str
+)
+def test_what_is_no_way_to_cross_compile_is_refused(registry: Any, parts: Parts, more: dict[str, Any]) -> None:
+    body = registration_of("odd", {**parts.gpu_capabilities(), **more})
+    assert registry.error("POST", "/v1/workers", body)["code"] == "usage"
 
 
 @on_sqlite

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mxr.artifact import matching
-from mxr.artifact.compile_support import uncalibrated_warnings
+from mxr.artifact.compile_support import program_warnings
 from mxr.artifact.key import key_words
 from mxr.artifact.key import value_text as format_value
 from mxr.artifact.records import INTACT
@@ -145,7 +145,10 @@ def show(session: Session, identity: str) -> None:
             # Before the value, which a publisher may choose freely.
             source = artifact.sources.get(name, "-") if value is not None else "-"
             echo(f"  {name:<15} {source:<10} {format_value(value)}")
-    warnings = [*((artifact.description or {}).get("warnings") or ()), *uncalibrated_warnings(artifact.key)]
+    warnings = [
+        *((artifact.description or {}).get("warnings") or ()),
+        *program_warnings(artifact.key, artifact.attributes),
+    ]
     if warnings:
         echo()
         echo("warnings")

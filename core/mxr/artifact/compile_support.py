@@ -7,10 +7,12 @@ the weaker limit. The patch releases of one ROCm can have different commits of r
 
 from __future__ import annotations
 
+from mxr.display.text import counted
 from mxr.errors import UsageError
 from mxr.facts import stated
 from mxr.util.frozen import dataclass
 
+from .attributes import Attributes
 from .key import Key
 from .target import GENERIC_ARCH, release
 
@@ -142,6 +144,15 @@ def least_cus(arch: str, migraphx: str) -> LeastCUs | None:
         (row for row in LEAST_CUS if arch.startswith(row.prefix) and release(row.first) <= at <= release(row.last)),
         None,
     )
+
+
+def program_warnings(key: Key, attributes: Attributes) -> tuple[str, ...]:
+    """Return a sentence for each property of a program that its user should know before it is used."""
+    if attributes.tuning != "cross":
+        return uncalibrated_warnings(key)
+    target = f"{key.arch} with {attributes.num_cu} CUs and {counted(attributes.chiplets or 0, 'chiplet')}"
+    never = f"cross, never run: it was compiled for {target} on a host without this GPU, and is not tuned."
+    return (never, *uncalibrated_warnings(key))
 
 
 def uncalibrated_warnings(key: Key) -> tuple[str, ...]:

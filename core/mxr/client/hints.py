@@ -55,7 +55,8 @@ def _no_worker(context: Context) -> str:
     if not isinstance(needed, Mapping):
         return ""
     if needed.get("complete") is False:
-        return f"A cross-compile needs the whole GPU: state {stated('num_cu')} and {stated('chiplets')} as well."
+        wanted = f"A cross-compile needs the whole GPU: state {stated('num_cu')} and {stated('chiplets')} as well."
+        return f"{wanted} {needed.get('products') or ''}".rstrip()
     run = "mxr-worker run" if needed.get("form") == "whole" else "mxr-worker run --python PATH-OF-THAT-INTERPRETER"
     hint = f"Start `{run}` on such a host, or queue the job with `mxr fetch --on-miss ask`. "
     hint += "`mxr workers` lists the workers."

@@ -8,6 +8,7 @@ from typing import Any
 from mxr.artifact.attributes import COUNTS, HARDWARE, LIBRARIES, Attributes, Constraints, Request
 from mxr.artifact.key import Key
 from mxr.artifact.matching import satisfies
+from mxr.artifact.products import only_counts, products_of
 from mxr.artifact.target import split_version
 from mxr.consumers.ort.recording_form import runtime_in
 from mxr.host_facts import HostTarget, HostToolchain
@@ -90,6 +91,7 @@ def _across(can: WorkerCapabilities, request: Request) -> CompileMethod | None:
     key, constraints = request.key, request.constraints
     if not can.cross or "cross" not in constraints.allow or (key.kind, key.vendor) != ("gpu", "amd"):
         return None
+    constraints = whole_gpu(key, constraints)
     if constraints.num_cu is None or constraints.chiplets is None:
         return None
     if can.cross_for and key.arch not in can.cross_for:
@@ -99,6 +101,13 @@ def _across(can: WorkerCapabilities, request: Request) -> CompileMethod | None:
     if not can.targets:
         return CompileMethod(0, cross=True)
     return next((CompileMethod(at, cross=True) for at, each in enumerate(can.targets) if each.kind == "gpu"), None)
+
+
+def whole_gpu(key: Key, constraints: Constraints) -> Constraints:
+    """Return the constraints of a cross-compile with both counts, where the products with this arch leave no choice."""
+    known = ((each.num_cu, each.chiplets) for each in products_of(key.arch))
+    found = only_counts(known, constraints.num_cu, constraints.chiplets)
+    return replace(constraints, num_cu=found[0], chiplets=found[1]) if found else constraints
 
 
 def tuning_for(constraints: Constraints) -> str:

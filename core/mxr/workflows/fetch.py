@@ -303,10 +303,10 @@ def fetch_compiled(identity: str, request: Request, cache: Cache, client: Client
 
 def make_fetched(answer: Answer, cache: Cache, source: str, warnings: tuple[str, ...] = ()) -> Fetched:
     """Return what was fetched, with what the user must know of any such program."""
-    if answer.artifact.key.uncalibrated:
-        from mxr.artifact.compile_support import uncalibrated_warnings
+    if answer.artifact.key.uncalibrated or answer.artifact.attributes.tuning == "cross":
+        from mxr.artifact.compile_support import program_warnings
 
-        warnings += uncalibrated_warnings(answer.artifact.key)
+        warnings += program_warnings(answer.artifact.key, answer.artifact.attributes)
     warnings += cache.staging_warnings()
     for file in files_of(answer):
         room.note_used(cache, file.sha256)

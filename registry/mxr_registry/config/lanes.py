@@ -123,11 +123,11 @@ def compile_method(can: str, lane: str, constraints: str) -> capabilities.Compil
 
 
 def expected_attributes(
-    can: WorkerCapabilities, method: capabilities.CompileMethod, constraints: Constraints
+    can: WorkerCapabilities, method: capabilities.CompileMethod, key: Key, constraints: Constraints
 ) -> Attributes:
-    """Return the attributes of the program that a worker makes with this method for a job with these constraints."""
+    """Return the attributes of the program that a worker makes with this method for such a job."""
     if method.cross:
-        return capabilities.made_across(constraints, can.toolchain)
+        return capabilities.made_across(capabilities.whole_gpu(key, constraints), can.toolchain)
     return capabilities.made_by(can.targets[method.target], can.toolchain, capabilities.tuning_for(constraints))
 
 

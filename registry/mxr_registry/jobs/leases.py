@@ -18,6 +18,7 @@ from sqlalchemy import bindparam, exists, func, or_, select
 from mxr.artifact.attributes import Request
 from mxr.artifact.key import Key
 from mxr.errors import Json, UsageError
+from mxr.protocol import capabilities
 from mxr.protocol import jobs as job_protocol
 from mxr.protocol.jobs import HeartbeatReply
 from mxr.util.codec import canonical, decode, encode
@@ -269,11 +270,14 @@ def _document(session: Session, rules: JobRules, worker: Row, row: Row) -> Json:
     method = lanes.compile_method(worker.can_json, row.lane, row.constraints_json)
     assert method is not None
     model = session.execute(MODEL, {"namespace": row.namespace, "model": row.model}).one()
+    constraints = lanes.constraints_of(row.constraints_json)
+    if method.cross:
+        constraints = capabilities.whole_gpu(lanes.key_of(row.lane), constraints)
     return {
         "job": row.id,
         "seconds": rules.lease,
         "key": stored(row.key_json),
-        "constraints": stored(row.constraints_json),
+        "constraints": encode(constraints),
         "model": stored(model.manifest_json),
         "onnx": model.onnx,
         "target": method.target,
@@ -295,7 +299,11 @@ def _start_lease(session: Session, rules: JobRules, claims: ClaimFilter, worker:
         "worker_name": worker.name,
         "toolchain_json": worker.toolchain_json,
         "pinned_json": canonical(
-            encode(lanes.expected_attributes(can, method, lanes.constraints_of(row.constraints_json)))
+            encode(
+                lanes.expected_attributes(
+                    can, method, lanes.key_of(row.lane), lanes.constraints_of(row.constraints_json)
+                )
+            )
         ),
         "fence": row.fence + 1,
         "lease": claims.lease,

@@ -6,10 +6,12 @@ from collections.abc import Collection
 
 from mxr.artifact.attributes import Constraints, Request
 from mxr.artifact.key import Key
+from mxr.artifact.products import described
 from mxr.artifact.target import GfxArch, userland
 from mxr.consumers.ort.recording_form import runtime_in
 from mxr.display.text import printable
 from mxr.errors import NoWorkerError
+from mxr.protocol import capabilities
 from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.session import Row, Session
@@ -44,10 +46,16 @@ def no_worker_error(request: Request, known: LiveCapabilities | None = None, ask
     more = _trusting(known, lanes.lane_of(key), constraints, {asker}) if known else ""
     return NoWorkerError(
         f"No live worker and no declared pool can compile this: it needs {_needed(key, constraints)}{more}.",
-        hint=_hint(constraints),
+        hint=_hint(key, constraints),
         context={
             "needed": request.to_json()["constraints"]
-            | {"lane": lanes.lane_of(key), "kind": key.kind, "form": key.form, "complete": _is_complete(constraints)}
+            | {
+                "lane": lanes.lane_of(key),
+                "kind": key.kind,
+                "form": key.form,
+                "complete": _is_complete(key, constraints),
+            }
+            | {"products": described(key.arch)}
         },
     )
 
@@ -73,14 +81,16 @@ def _with_runtime(key: Key) -> str:
     return f", and onnxruntime-migraphx {version} (generation {generation}) in its Python interpreter"
 
 
-def _is_complete(constraints: Constraints) -> bool:
+def _is_complete(key: Key, constraints: Constraints) -> bool:
     """Whether a cross-compile knows the whole GPU, if one is wanted."""
-    return "cross" not in constraints.allow or None not in (constraints.num_cu, constraints.chiplets)
+    known = capabilities.whole_gpu(key, constraints)
+    return "cross" not in constraints.allow or None not in (known.num_cu, known.chiplets)
 
 
-def _hint(constraints: Constraints) -> str:
-    if not _is_complete(constraints):
-        return "A cross-compile needs a complete description of the GPU: state num_cu and chiplets as well."
+def _hint(key: Key, constraints: Constraints) -> str:
+    if not _is_complete(key, constraints):
+        wanted = "A cross-compile needs a complete description of the GPU: state num_cu and chiplets as well."
+        return f"{wanted} {described(key.arch)}".rstrip()
     hint = (
         "Start a worker (`mxr-worker run`) on such a host, or request it without `require_worker`, so that "
         "it is queued. `GET /v1/workers` lists the workers."

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
@@ -40,7 +40,7 @@ from mxr_registry.database.session import Database, Row, Session, now
 from mxr_registry.database.tables import ModelRow
 from mxr_registry.storage.store import Store
 
-from . import askers, failures, lease_endings, needed, tracking, transitions
+from . import askers, counts, failures, lease_endings, needed, tracking, transitions
 from .live_capabilities import LiveCapabilities
 
 ATTEMPTS = 3
@@ -83,7 +83,9 @@ def submit(
     declared pool can compile the request, and `UsageError`.
     """
     namespace = caller.namespace
-    submission = _prepare(store, caller, message)
+    with db.reading() as session:
+        request = counts.of_seen_hosts(session, namespace, message.request)
+    submission = _prepare(store, caller, replace(message, constraints=request.constraints))
     lease_endings.expire(db, rules)
     for _ in range(ATTEMPTS):
         try:

@@ -27,7 +27,7 @@ from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.job_tables import JobRow
 from mxr_registry.database.session import Row, Session
 
-from . import askers, estimates, failures, submission, tracking
+from . import askers, counts, estimates, failures, submission, tracking
 from .live_capabilities import LiveCapabilities
 
 
@@ -56,6 +56,7 @@ class _Surveyor:
             return RequestStatus(problem=f"{problem.message} {problem.hint}")
         if found is not None:
             return RequestStatus(found[0].id, found[1])
+        request = counts.of_seen_hosts(self._session, self._namespace, request)
         return self._status_without_artifact(request, request.key.digest)
 
     def _status_without_artifact(self, request: Request, digest: str) -> RequestStatus:

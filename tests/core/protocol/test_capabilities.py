@@ -15,7 +15,7 @@ from mxr.consumers.ort.contract import Contract
 from mxr.consumers.ort.recording_form import OrtRuntime, form_of
 from mxr.errors import UsageError
 from mxr.host_facts import HostTarget, HostToolchain
-from mxr.protocol.capabilities import CompileMethod, able, made_across, tuning_for
+from mxr.protocol.capabilities import CompileMethod, able, made_across, tuning_for, whole_gpu
 from mxr.protocol.jobs import WorkerCapabilities
 
 MODEL = "sha256:" + "0" * 64
@@ -77,8 +77,8 @@ def test_across_only_where_it_is_allowed_and_can_be_done() -> None:
         (WorkerCapabilities((REF,), TOOLS, cross=True), request(**ALLOWED)),
         (WorkerCapabilities((MI100,), TOOLS, cross=True), request(num_cu=304, chiplets=8)),
         (WorkerCapabilities((MI100,), TOOLS, cross=True), request(num_cu=304, chiplets=8, allow=("cu", "patch"))),
-        (WorkerCapabilities((MI100,), TOOLS, cross=True), request(num_cu=304, allow=("cross",))),
-        (WorkerCapabilities((MI100,), TOOLS, cross=True), request(chiplets=8, allow=("cross",))),
+        (WorkerCapabilities((MI100,), TOOLS, cross=True), request(num_cu=38, allow=("cross",))),
+        (WorkerCapabilities((MI100,), TOOLS, cross=True), request(chiplets=1, allow=("cross",))),
         (WorkerCapabilities((MI100,), TOOLS, cross=True), request(**ALLOWED, tuning="default")),
         (WorkerCapabilities((MI100,), TOOLS, cross=True), request(**ALLOWED, tuning="exhaustive")),
         (WorkerCapabilities((MI100,), TOOLS, cross=True), request("gfx906", "hygon", **ALLOWED)),
@@ -105,6 +105,20 @@ def test_a_record_needs_that_very_onnx_runtime() -> None:
     assert able(WorkerCapabilities((MI100,), TOOLS, cross=True, ort=OrtRuntime("B", "1.27.1")), described) is None, (
         "never across"
     )
+
+
+def test_counts_that_only_one_product_has_need_not_be_stated() -> None:
+    can = WorkerCapabilities((), TOOLS, cross=True, cross_for=("gfx942", "gfx950"))
+    for arch, stated, counts in (
+        ("gfx950", {}, (256, 8)),
+        ("gfx942", {"num_cu": 228}, (228, 6)),
+        ("gfx942", {"chiplets": 4}, (80, 4)),
+    ):
+        asked = request(arch, **stated, allow=("cross",))
+        assert able(can, asked) == CompileMethod(0, cross=True)
+        found = whole_gpu(asked.key, asked.constraints)
+        assert (found.num_cu, found.chiplets) == counts
+    assert able(can, request("gfx942", allow=("cross",))) is None, "more than one"
 
 
 def test_what_is_made_across_is_marked() -> None:

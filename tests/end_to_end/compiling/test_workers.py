@@ -181,7 +181,9 @@ def test_a_host_without_a_gpu_fills_the_cache(
     worker("build", "--cross", "gfx1100,gfx942", kind="gpu", env=env).ready()
     assert "cross gfx1100, gfx942" in mxr("workers").out
     assert mxr(*ask, expect=8).error["code"] == "no_worker"
-    found = mxr(*ask, "--allow", "cross").json
+    answer = mxr(*ask, "--allow", "cross")
+    found, told = answer.json, "cross, never run: it was compiled for gfx1100 with 42 CUs and 1 chiplet"
+    assert told in answer.err and told in mxr("show", found["id"]).out
     shown = mxr("show", found["id"], "--json").json
     assert (shown["attributes"]["tuning"], shown["attributes"]["num_cu"]) == ("cross", 42)
     assert (shown["provenance"]["worker"], shown["provenance"]["verified"]) == ("build/cross", None)

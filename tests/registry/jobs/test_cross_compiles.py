@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from harness.workers import registration_of, sign_off
-from registry.registry_client import Parts, Start, on_sqlite
+from registry.registry_client import Parts, Start, marked, on_sqlite
 
 CONSTRAINTS = {"num_cu": 120, "chiplets": 1, "allow": ["cross"]}
 
@@ -25,8 +25,10 @@ def mi100(parts: Parts) -> dict[str, Any]:
 def test_a_job_nobody_else_can_do(registry: Any, parts: Parts) -> None:
     worker = registry.register_worker("navi", navi(parts))
     assert registry.submit_error(parts.gpu_key(), require_worker=True)["code"] == "no_worker"
-    described = registry.submit_error(parts.gpu_key(), require_worker=True, constraints={"allow": ["cross"]})
+    key = parts.gpu_key(arch="gfx90a")
+    described = registry.submit_error(key, require_worker=True, constraints={"allow": ["cross"]})
     assert described["code"] == "no_worker" and "num_cu and chiplets" in described["hint"]
+    assert "each half of an MI250X: 110 and 1." in described["hint"]
     job = registry.submit(parts.gpu_key(), require_worker=True, constraints=CONSTRAINTS)
     assert job["waiting_for"] is None
     lease = registry.claim(worker)
@@ -79,6 +81,37 @@ def test_a_host_without_a_gpu_compiles_for_the_archs_that_it_names(registry: Any
     }
     told = registry.error("POST", "/v1/candidates", partial | {"constraints": CONSTRAINTS | {"num_cu": 104}})
     assert told["context"]["toolchains"] == [{"migraphx": "2.15", "rocm": "7.2"}], told
+
+
+def test_counts_that_are_left_open_are_those_of_hosts_that_were_seen_or_of_the_only_product(
+    registry: Any, parts: Parts
+) -> None:
+    def asked(arch: str, **more: Any) -> Any:
+        constraints, key = (
+            {"allow": ["cross"], **more},
+            parts.gpu_key(arch=arch, env=marked(f"{arch}{len(more)}{len(seen)}")),
+        )
+        found = registry.submit(key, constraints=constraints)["request"]["constraints"]
+        return found["num_cu"], found["chiplets"]
+
+    seen: list[str] = []
+    worker = registry.register_worker("build/cross", {**navi(parts), "targets": []})
+
+    def compiled() -> Any:
+        found = registry.claim(worker)["constraints"]
+        return found["num_cu"], found["chiplets"]
+
+    assert asked("gfx950") == (None, None), "a worker with the GPU may come first"
+    assert compiled() == (256, 8), "there is only one such product"
+    assert asked("gfx942", num_cu=228) == (228, None)
+    assert compiled() == (228, 6)
+    assert asked("gfx942") == (None, None)
+    assert registry.claim(worker) is None, "more than one product"
+    target = {"arch": "gfx942", "num_cu": 304, "chiplets": 8, "sramecc": "+", "xnack": "-"}
+    seen.append(registry.register_worker("mi300x", {**parts.gpu_capabilities(), "targets": [target]}))
+    sign_off(registry.ok, seen[0])
+    assert asked("gfx942") == (304, 8), "as the host that was seen has it"
+    assert compiled() == (304, 8)
 
 
 @on_sqlite

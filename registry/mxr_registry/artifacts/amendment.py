@@ -1,7 +1,7 @@
 """What happens to the facts of an artifact when the same bytes are published again.
 
     built over pushed        the facts of the worker replace those of the publisher
-    built over built         the facts stay
+    built over built         the facts stay; those of a worker with the GPU replace those of a cross-compile
     pushed, the same facts   nothing changes
     pushed, other facts      refused; with `intent.amend`, the publisher of a pushed artifact replaces its own facts
 
@@ -103,7 +103,9 @@ def facts_of(session: Session, namespace: str, checked: CheckedPublication) -> d
 def amend(session: Session, existing: Row, checked: CheckedPublication) -> MxrError | None:
     """Replace the facts of an existing artifact if this publication may. Returns the reason if it may not."""
     if checked.source.origin == matching.BUILT:
-        if existing.origin == matching.PUSHED:
+        was = catalog.attributes_of(existing.attributes_json).tuning
+        ran_first = was == "cross" != checked.message.attributes.tuning
+        if existing.origin == matching.PUSHED or ran_first:
             _replace(session, existing, checked)
         return None
     differences = _differences(existing, checked)

@@ -41,6 +41,9 @@ class JobRules:
     poison_after: int = _count(3, "Leases lost in a row after which a job is quarantined.")
     remember: float = _time(7 * 86_400.0, "A permanent failure is remembered for this time.")
     quarantine: float = _time(86_400.0, "A quarantined job stays so for this time.")
+    upgrade_cross: bool = setting(
+        True, "Compile again on the GPU itself, after all other jobs, what was cross-compiled for it."
+    )
     pools: tuple[DeclaredPool, ...] = ()
 
     def __post_init__(self) -> None:

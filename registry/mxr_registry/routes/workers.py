@@ -6,7 +6,7 @@ from fastapi import Response
 
 from mxr.errors import Json
 from mxr.protocol.jobs import Pools, RegisterWorker, SignOff, WorkerInfo, Workers
-from mxr_registry.jobs import workers
+from mxr_registry.jobs import upgrades, workers
 from mxr_registry.openapi import STORED, errors
 from mxr_registry.server.scoped import fixed_path
 
@@ -21,11 +21,13 @@ def register_worker(message: RegisterWorker, response: Response, services: Servi
     """Register a worker.
 
     A worker that registers again with the same credential keeps its id. Claims and heartbeats keep a worker alive. The
-    name of a live one is refused with 409; when it counts as lost, the name is free.
+    name of a live one is refused with 409; when it counts as lost, the name is free. What was cross-compiled for one of
+    its GPUs is queued for it, with the lowest priority (the setting `work.upgrade_cross`).
     """
     with services.db.writing() as session:
         known = (session, services.rules, caller.namespace, caller.principal)
         worker, new = workers.register_worker(*known, message)
+    upgrades.queue_upgrades(services.db, services.store, services.rules, caller.namespace, message.can)
     created(response, f"/v1/workers/{worker['id']}", new=new)
     return worker
 

@@ -83,6 +83,47 @@ def test_a_host_without_a_gpu_compiles_for_the_archs_that_it_names(registry: Any
     assert told["context"]["toolchains"] == [{"migraphx": "2.15", "rocm": "7.2"}], told
 
 
+def cross_compiled(registry: Any, parts: Parts) -> Any:
+    """A program that was cross-compiled, by a worker that is gone."""
+    worker = registry.register_worker("build/cross", {**navi(parts), "targets": []})
+    registry.submit(parts.gpu_key(), constraints=CONSTRAINTS)
+    lease = registry.claim(worker)
+    done = registry.finish(lease, data=parts.gfx908, attributes={"tuning": "cross", "sramecc": "+", "xnack": "-"})
+    sign_off(registry.ok, worker)
+    return done["artifact"]
+
+
+def test_the_first_worker_with_the_gpu_replaces_what_was_cross_compiled(registry: Any, parts: Parts) -> None:
+    wanted = {"key": parts.gpu_key(), "constraints": CONSTRAINTS}
+    first = cross_compiled(registry, parts)
+    assert registry.ok("POST", "/v1/resolve", wanted)["artifact"]["id"] == first
+    registry.register_worker("cpx", {**mi100(parts), "targets": [{"arch": "gfx908", "num_cu": 60, "chiplets": 1}]})
+    assert registry.ok("GET", "/v1/jobs?state=queued")["items"] == [], "another GPU"
+    own = registry.register_worker("mi100", mi100(parts))
+    (upgrade,) = registry.ok("GET", "/v1/jobs?state=queued")["items"]
+    assert upgrade["priority"] == -100 and upgrade["request"]["constraints"]["num_cu"] == 120
+    assert registry.register_worker("mi100", mi100(parts)) == own
+    assert len(registry.ok("GET", "/v1/jobs?state=queued")["items"]) == 1, "asked for once"
+    other = registry.submit(parts.gpu_key(env=marked("first")))
+    assert registry.claim(own)["job"] == other["id"], "all others go first"
+    lease = registry.claim(own)
+    assert (lease["job"], lease["cross"]) == (upgrade["id"], False)
+    registry.finish(lease, data=parts.gfx908, attributes={"sramecc": "+", "xnack": "-"})
+    answer = registry.ok("POST", "/v1/resolve", wanted)["artifact"]
+    assert answer["attributes"]["tuning"] == "default", "the same bytes, that have run now"
+    registry.register_worker("mi100", mi100(parts))
+    assert registry.ok("GET", "/v1/jobs?state=queued")["items"] == [], "nothing is left"
+
+
+@on_sqlite
+def test_nothing_is_replaced_where_the_operator_says_so(start: Start, parts: Parts) -> None:
+    registry = start(config="[work]\nupgrade_cross = false\n")
+    registry.register_model()
+    cross_compiled(registry, parts)
+    registry.register_worker("mi100", mi100(parts))
+    assert registry.ok("GET", "/v1/jobs?state=queued")["items"] == []
+
+
 def test_counts_that_are_left_open_are_those_of_hosts_that_were_seen_or_of_the_only_product(
     registry: Any, parts: Parts
 ) -> None:

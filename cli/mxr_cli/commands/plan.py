@@ -78,7 +78,8 @@ def plan(
 ) -> None:
     """Show what `mxr precompile MATRIX.yaml` would compile and for how long. Nothing is compiled, queued or uploaded.
 
-    Estimates are medians of earlier compile times. Programs without an estimate are counted separately.
+    Estimates are medians of earlier compile times. Programs without an estimate are counted separately. A program that
+    no worker can compile, and one could without the GPU, says so: `allow: cross` in its target permits it.
 
     With --from and --to, show instead which programs in use a toolchain upgrade invalidates, and what rebuilding them
     takes.
@@ -108,6 +109,7 @@ def plan(
     with annotate_errors(environment):
         requests = read_requests(session, matrix, environment, limit, targets, follow_links=follow_links)
     planned = matrix_survey.plan_matrix(requests, survey(session.client(), requests))
+    planned = matrix_survey.mark_crossable(session.client(), planned)
     if output_format == "github":
         print_json(matrix_survey.github(planned))
         return
@@ -176,7 +178,9 @@ def _cells(planned: PlannedCell, matrix: Path) -> tuple[str, ...]:
     """The table cells of a planned cell: line, model, target, variant, state, estimate or earlier failure."""
     cell, known = planned.request.cell, planned.status
     estimate = "-"
-    if planned.open:
+    if planned.crossable:
+        estimate = "with allow: cross"
+    elif planned.open:
         estimate = "unknown"
         if known.estimate:
             estimate = f"{format_duration(known.estimate)}, based on {known.estimate_from}"

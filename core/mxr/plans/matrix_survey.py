@@ -6,6 +6,7 @@ A plan compiles, uploads and queues nothing. Estimates come from earlier compile
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,13 @@ from mxr.display.text import counted, json_text
 from mxr.errors import Json, NoWorkerError, UsageError
 from mxr.protocol.surveys import RequestStatus
 from mxr.util.frozen import dataclass
+from mxr.workflows.survey import request_statuses
 
 from .matrix_run import CellRequest
 
 if TYPE_CHECKING:
+    from mxr.artifact.attributes import Request
+    from mxr.client.registry import Client
     from mxr.matrix import Cell
 
 AVAILABLE, QUEUED, COMPILE, FAILED, NOBODY = "available", "queued", "compile", "failed before", "no worker"
@@ -28,10 +32,11 @@ MAX_JOBS = 256
 
 @dataclass(frozen=True, slots=True)
 class PlannedCell:
-    """A cell and its status in the registry."""
+    """A cell and its status in the registry. `crossable`: `allow: cross` would let a worker compile it."""
 
     request: CellRequest
     status: RequestStatus
+    crossable: bool = False
 
     @property
     def state(self) -> str:
@@ -65,6 +70,7 @@ class PlannedCell:
             "estimate_from": seen.estimate_from if self.open else None,
             "failure": {"kind": seen.failure.kind, "name": seen.failure.name} if seen.failure else None,
             "problem": seen.problem,
+            "crossable": self.crossable,
         }
 
 
@@ -94,6 +100,18 @@ class TargetWorkload:
 def plan_matrix(requests: Sequence[CellRequest], statuses: Sequence[RequestStatus]) -> tuple[PlannedCell, ...]:
     """Combine the cells with their statuses, which are in the same order."""
     return tuple(PlannedCell(*pair) for pair in zip(requests, statuses, strict=True))
+
+
+def mark_crossable(client: Client, planned: Sequence[PlannedCell]) -> tuple[PlannedCell, ...]:
+    """Mark the cells that no worker can compile on the GPU, and one could without it. Raises `UnreachableError`."""
+    asked: dict[int, Request] = {}
+    for at, each in enumerate(planned):
+        request = each.request.request
+        if each.state == NOBODY and request.key.kind == "gpu" and not request.constraints.exact:
+            allowed = replace(request.constraints, allow=(*request.constraints.allow, "cross"))
+            asked[at] = replace(request, constraints=allowed)
+    able = {at for at, status in zip(asked, request_statuses(client, list(asked.values())), strict=True) if status.able}
+    return tuple(replace(each, crossable=at in able) for at, each in enumerate(planned))
 
 
 def workloads(planned: Sequence[PlannedCell]) -> tuple[TargetWorkload, ...]:
@@ -137,7 +155,12 @@ def exit_error(planned: Sequence[PlannedCell]) -> NoWorkerError | None:
     if not nobody:
         return None
     targets = ", ".join(dict.fromkeys(each.request.cell.target for each in nobody))
-    return NoWorkerError(f"No worker can compile {len(nobody)} of {counted(len(planned), 'cell')}: {targets}.")
+    crossable = sum(each.crossable for each in nobody)
+    hint = (
+        f"`allow: cross` in the matrix would have {crossable} of them compiled without the GPU." if crossable else None
+    )
+    text = f"No worker can compile {len(nobody)} of {counted(len(planned), 'cell')}: {targets}."
+    return NoWorkerError(text, hint=hint) if hint else NoWorkerError(text)
 
 
 def github(planned: Sequence[PlannedCell]) -> Json:

@@ -181,6 +181,17 @@ def test_a_host_without_a_gpu_fills_the_cache(
     worker("build", "--cross", "gfx1100,gfx942", kind="gpu", env=env).ready()
     assert "cross gfx1100, gfx942" in mxr("workers").out
     assert mxr(*ask, expect=8).error["code"] == "no_worker"
+    matrix = tmp_path / "matrix.yaml"
+    target = 'arch: gfx1100, rocm: "7.2", migraphx: "2.15", num_cu: 42, chiplets: 1'
+    matrix.write_text(
+        f"version: 1\nmodels: [{{path: {convnet.name}, batch: [3], for: python}}]\ntargets:\n  - {{{target}}}\n"
+    )
+    plan = mxr("plan", matrix, expect=8)
+    assert "no worker" in plan.out and "with allow: cross" in plan.out
+    assert "`allow: cross` in the matrix would have 1 of them compiled without the GPU" in plan.err
+    matrix.write_text(matrix.read_text().replace("chiplets: 1", "chiplets: 1, allow: [cross]"))
+    (cell,) = mxr("plan", matrix, "--json").json["cells"]
+    assert (cell["state"], cell["crossable"]) == ("compile", False)
     answer = mxr(*ask, "--allow", "cross")
     found, told = answer.json, "cross, never run: it was compiled for gfx1100 with 42 CUs and 1 chiplet"
     assert told in answer.err and told in mxr("show", found["id"]).out

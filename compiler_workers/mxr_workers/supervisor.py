@@ -136,7 +136,7 @@ class Supervisor:
         status = self.status
         code = os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None
         number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None
-        if code is not None and code > SIGNALLED and self.request["namespaces"]:
+        if code is not None and SIGNALLED < code <= SIGNALLED + signal.NSIG and self.request["namespaces"]:
             number = code - SIGNALLED
             code = None
         return {

@@ -295,6 +295,9 @@ def test_too_many_connections_are_said_and_pass(
         # It has the one connection that it opened at its start: all wait for that one.
         assert {status for status, _ in pool.map(lambda _: server.call("GET", "/v1/artifacts"), range(40))} == {200}
     scram.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'mxr-registry'")
+    # Its place is free some time after the call that ended it.
+    left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'mxr-registry'"
+    until(lambda: int(scram.execute(left)[0][0]) == 0)
     held.append(psycopg.connect(rows_with_password.url))
     status, refused = server.call("GET", "/v1/artifacts")
     assert (status, refused["retry"]) == (503, True)

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -49,34 +49,31 @@ _python = click.option(
 )
 
 
-def _trusted(_context: click.Context, _option: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
-    try:
-        return check_trust(names)
-    except ValueError as problem:
-        raise click.BadParameter(f"expected {problem}") from problem
+def _checked(check: Callable[[tuple[str, ...]], tuple[str, ...]]) -> Callable[..., tuple[str, ...]]:
+    """A callback that refuses what the setting of an option refuses. A single text has commas between its words."""
+
+    def call(_context: click.Context, _option: click.Parameter, given: tuple[str, ...] | str | None) -> tuple[str, ...]:
+        words = tuple(filter(None, given.split(","))) if isinstance(given, str) else given or ()
+        try:
+            return check(words)
+        except ValueError as problem:
+            raise click.BadParameter(f"expected {problem}") from problem
+
+    return call
 
 
 _trust = click.option(
     "--trust",
     metavar="PRINCIPAL",
     multiple=True,
-    callback=_trusted,
+    callback=_checked(check_trust),
     help="While a wall around compiles is open, take the jobs of this principal, too; repeatable, * is everybody "
     "[MXR_WORKER_TRUST].",
 )
-
-
-def _archs(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, ...]:
-    try:
-        return check_archs(tuple(filter(None, (text or "").split(","))))
-    except ValueError as problem:
-        raise click.BadParameter(f"expected {problem}") from problem
-
-
 _cross = click.option(
     "--cross",
     metavar="ARCHS",
-    callback=_archs,
+    callback=_checked(check_archs),
     help="Compile for GPUs of these archs also without having one, such as gfx942,gfx1100 [MXR_WORKER_CROSS].",
 )
 _registry = click.option("--registry", metavar="URL", help="URL of the registry [MXR_REGISTRY].")

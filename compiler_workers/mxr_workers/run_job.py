@@ -63,6 +63,9 @@ POISON_ATTEMPTS = 2
 RENEWED = (UnauthenticatedError,)
 """What passes while a token is being renewed: work that was begun must not be lost by it."""
 
+ANSWERS = (ConflictError, NotFoundError, MismatchError, DamagedError, NoSuchBlobError, UsageError)
+"""What the registry says of a result, which it would say again."""
+
 OPTIONAL_PROVENANCE = ("env", "warnings", "verified", "phase_seconds")
 """Parts of a provenance that is too long are dropped in this order."""
 
@@ -237,9 +240,7 @@ def _kept(context: SlotContext, job: str, done: job_protocol.FinishJob) -> Itera
         disk.write_whole(path, canonical({"job": job, "finish": encode(done)}).encode(), mode=0o600)
     try:
         yield
-    except (UnreachableError, TemporaryError):
-        raise
-    except BaseException:
+    except ANSWERS:
         path.unlink(missing_ok=True)
         raise
     path.unlink(missing_ok=True)
@@ -263,7 +264,7 @@ def report_kept(context: SlotContext) -> None:
     except (UnreachableError, TemporaryError):
         raise
     except MxrError as problem:
-        _log.warning("job %s: the result of an earlier worker came too late: %s", job[:12], problem.traced)
+        _log.warning("job %s: the result of an earlier worker was not accepted: %s", job[:12], problem.traced)
     else:
         _log.info("job %s: finished with the result of an earlier worker", job[:12])
 

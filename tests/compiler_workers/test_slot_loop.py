@@ -10,9 +10,9 @@ import pytest
 
 from mxr.errors import ConflictError, MxrError, NotAllowedError, NotFoundError, TemporaryError, UnreachableError
 from mxr.protocol.jobs import Claim, RegisterWorker
+from mxr_workers.slot_loop import SlotLoop, StopSignal
 from mxr_workers.slots import locked
 from mxr_workers.spool import Spool
-from mxr_workers.worker import SlotLoop, StopSignal
 
 
 class FakeRegistry:

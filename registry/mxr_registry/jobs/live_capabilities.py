@@ -36,7 +36,7 @@ MAX_COMPARISONS = 20_000
 class LiveCapabilities:
     """The distinct capabilities of the live workers and declared pools, by the lanes that they can compile.
 
-    `askers`: of the workers that take jobs of them; None: of all. `chooses`: one of them does not take all jobs.
+    `askers`: who asks for a job; None: whoever it is. `chooses`: one of the workers does not take all jobs.
     """
 
     def __init__(
@@ -47,8 +47,8 @@ class LiveCapabilities:
         self._by_lane: dict[str, list[WorkerCapabilities]] = {}
         self._comparisons = 0
         self._texts: dict[int, str] = {}
-        all_decoded = [(text, lanes.capabilities_of(text)) for text in texts]
-        decoded = [(text, can) for text, can in all_decoded if can.takes_from(askers)]
+        decoded = [(text, lanes.capabilities_of(text)) for text in texts]
+        self._askers = askers
         self.chooses = any(can.trusts is not None for _, can in decoded)
         for text, can in (*decoded, *((canonical(encode(pool.can)), pool.can) for pool in rules.pools)):
             self._texts[id(can)] = text
@@ -60,15 +60,17 @@ class LiveCapabilities:
         return lane in self._by_lane or lanes.cross_lane(lane) in self._by_lane
 
     def able(
-        self, lane: str, constraints: Constraints
+        self, lane: str, constraints: Constraints, *, trusting: bool = True
     ) -> Iterator[tuple[WorkerCapabilities, capabilities.CompileMethod]]:
-        """Yield the capabilities that can compile such a job, and how.
+        """Yield the capabilities that can compile such a job, and how. `trusting`: only where they take it of who asks.
 
         Raises `TooLargeError` if all questions together need more than `MAX_COMPARISONS`.
         """
         request = lanes.request_of(lane, constraints)
         candidates = self._by_lane.get(lane, []) + self._by_lane.get(lanes.cross_lane(lane) or "", [])
         for can in {id(candidate): candidate for candidate in candidates}.values():
+            if trusting and not can.takes_from(self._askers):
+                continue
             self._comparisons += max(1, len(can.targets))
             if self._comparisons > MAX_COMPARISONS:
                 raise TooLargeError(

@@ -23,27 +23,27 @@ from .live_capabilities import LiveCapabilities
 def needed_worker(session: Session, rules: JobRules, job: Row) -> str | None:
     """Describe the worker that a queued job needs, or return None if a live worker or declared pool can compile it."""
     constraints, asked = lanes.constraints_of(job.constraints_json), askers.principals_of(session, job.seq)
-    if any(LiveCapabilities(session, rules, job.namespace, asked).able(job.lane, constraints)):
+    live = LiveCapabilities(session, rules, job.namespace, asked)
+    if any(live.able(job.lane, constraints)):
         return None
-    known = LiveCapabilities(session, rules, job.namespace)
-    return _needed(lanes.key_of(job.lane), constraints) + _trusting(known, job.lane, constraints, asked)
+    return _needed(lanes.key_of(job.lane), constraints) + _trusting(live, job.lane, constraints, asked)
 
 
-def _trusting(known: LiveCapabilities, lane: str, constraints: Constraints, asked: Collection[str]) -> str:
+def _trusting(live: LiveCapabilities, lane: str, constraints: Constraints, asked: Collection[str]) -> str:
     """What else a worker needs, where those that could compile this take no jobs of who asked."""
-    if not any(known.able(lane, constraints)):
+    if not any(live.able(lane, constraints, trusting=False)):
         return ""
     named = " or ".join(printable(each) for each in sorted(asked)[:3])
     return f", behind walls that hold, or one that trusts {named}"
 
 
-def no_worker_error(request: Request, known: LiveCapabilities | None = None, asker: str = "") -> NoWorkerError:
+def no_worker_error(request: Request, live: LiveCapabilities | None = None, asker: str = "") -> NoWorkerError:
     """Return the error for a request that no worker can compile. It describes the worker that is needed.
 
-    `known`: all workers, of which those that could do not trust the `asker`.
+    `live`: the workers, of which some may be able to, and take no jobs of the `asker`.
     """
     key, constraints = request.key, request.constraints
-    more = _trusting(known, lanes.lane_of(key), constraints, {asker}) if known else ""
+    more = _trusting(live, lanes.lane_of(key), constraints, {asker}) if live else ""
     return NoWorkerError(
         f"No live worker and no declared pool can compile this: it needs {_needed(key, constraints)}{more}.",
         hint=_hint(key, constraints),
@@ -54,8 +54,8 @@ def no_worker_error(request: Request, known: LiveCapabilities | None = None, ask
                 "kind": key.kind,
                 "form": key.form,
                 "complete": _is_complete(key, constraints),
+                "products": described(key.arch),
             }
-            | {"products": described(key.arch)}
         },
     )
 

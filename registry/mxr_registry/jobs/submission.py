@@ -83,9 +83,11 @@ def submit(
     declared pool can compile the request, and `UsageError`.
     """
     namespace = caller.namespace
-    with db.reading() as session:
-        request = counts.of_seen_hosts(session, namespace, message.request)
-    submission = _prepare(store, caller, replace(message, constraints=request.constraints))
+    if counts.are_open(message.request):
+        with db.reading() as session:
+            request = counts.SeenHosts(session, namespace).complete(message.request)
+        message = replace(message, constraints=request.constraints)
+    submission = _prepare(store, caller, message)
     lease_endings.expire(db, rules)
     for _ in range(ATTEMPTS):
         try:
@@ -194,8 +196,7 @@ def _require_worker(
     live = LiveCapabilities(session, rules, namespace, {submission.principal})
     able = live.able_toolchains(submission.lane, submission.request.constraints)
     if submission.message.require_worker and not able:
-        known = LiveCapabilities(session, rules, namespace)
-        raise needed.no_worker_error(submission.request, known, submission.principal)
+        raise needed.no_worker_error(submission.request, live, submission.principal)
     return able
 
 

@@ -46,6 +46,7 @@ class _Surveyor:
     def __init__(self, session: Session, rules: JobRules, caller: Caller) -> None:
         self._session, self._namespace, self._viewer = session, caller.namespace, caller.owner
         self._live = LiveCapabilities(session, rules, caller.namespace, {caller.principal})
+        self._seen = counts.SeenHosts(session, caller.namespace)
         self._able: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
         self._estimates: dict[tuple[str, str | None], tuple[float | None, str | None]] = {}
 
@@ -56,7 +57,7 @@ class _Surveyor:
             return RequestStatus(problem=f"{problem.message} {problem.hint}")
         if found is not None:
             return RequestStatus(found[0].id, found[1])
-        request = counts.of_seen_hosts(self._session, self._namespace, request)
+        request = self._seen.complete(request)
         return self._status_without_artifact(request, request.key.digest)
 
     def _status_without_artifact(self, request: Request, digest: str) -> RequestStatus:

@@ -151,6 +151,9 @@ def test_counts_that_are_left_open_are_those_of_hosts_that_were_seen_or_of_the_o
     target = {"arch": "gfx942", "num_cu": 304, "chiplets": 8, "sramecc": "+", "xnack": "-"}
     seen.append(registry.register_worker("mi300x", {**parts.gpu_capabilities(), "targets": [target]}))
     sign_off(registry.ok, seen[0])
+    open_ = [{"key": parts.gpu_key(arch=arch), "constraints": {"allow": ["cross"]}} for arch in ("gfx942", "gfx90a")]
+    found = registry.ok("POST", "/v1/survey", {"requests": open_})["standings"]
+    assert [each["able"] for each in found] == [True, False], "a survey finds what a submission would"
     assert asked("gfx942") == (304, 8), "as the host that was seen has it"
     assert compiled() == (304, 8)
 

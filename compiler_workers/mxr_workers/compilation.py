@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import platform
+import re
 import shutil
 import stat
 from collections.abc import Mapping
@@ -19,13 +20,16 @@ from mxr.artifact.program_evidence import contradictions
 from mxr.artifact.target import DynamicDim
 from mxr.errors import CompileFailedError, DamagedError, UsageError
 from mxr.util import disk
+from mxr.util.codec import canonical
 
 from .failures import CompileFailure, classify
 from .interpreter import Interpreter, child_environment, recorded_variables
 from .reading import describe_program
 from .sandbox import ChildLimits, ChildLog, ChildObserver, ChildResult
+from .slots import locked
 
 PROBLEMS = "problems.json"
+ARCHS = re.compile(rb"gfx[0-9a-f]+")
 MAX_PROBLEMS = 64 << 20
 """Bytes of a tuning cache that is kept."""
 
@@ -255,9 +259,28 @@ def _save_problem_cache(copy: Path, problem_cache: Path | None) -> None:
         # A null is a search without a result, at which MIGraphX fails. Source: ROCm/AMDMIGraphX, issue 5204.
         if not isinstance(found, (list, dict)) or _has_null(found):
             return
+        # A problem begins with its device. Only a hostile model has those of another one here.
+        if {each.decode() for each in ARCHS.findall(data)} - {problem_cache.stem.partition("-")[0]}:
+            return
     except (OSError, ValueError, RecursionError):
         return
-    disk.write_whole(problem_cache, data)
+    with locked(problem_cache.parent, blocking=True):
+        disk.write_whole(problem_cache, _with_known(problem_cache, found) or data)
+
+
+def _with_known(problem_cache: Path, found: object) -> bytes | None:
+    """The records of a compile, and those that other slots of the same device kept meanwhile.
+
+    A record is `[problem, solution]`. Source: ROCm/AMDMIGraphX, problem_cache.cpp. No release has a tool that merges
+    them; issue 5117 has one.
+    """
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        known = json.loads(problem_cache.read_bytes())
+        if isinstance(known, list) and isinstance(found, list):
+            merged = {canonical(problem): [problem, solution] for problem, solution in [*known, *found]}
+            text = canonical(list(merged.values())).encode()
+            return text if len(text) <= MAX_PROBLEMS else None
+    return None
 
 
 def _has_null(found: object) -> bool:

@@ -1,9 +1,9 @@
 """Classify a failed compile: retry elsewhere, never retry, suspect the model, or check the GPU first.
 
-    permanent        MIGraphX rejects this model with these options, on every attempt
-    transient        caused by the host, by timing, or unknown: another worker may succeed
-    poison-suspect   the process crashed; if it happens again, the job is quarantined
-    hang             the compile or the GPU did not finish: probe the device before any other job
+    permanent   MIGraphX rejects this model with these options, on every attempt
+    transient   caused by the host, by timing, or unknown: another worker may succeed
+    poison      the process crashed; if it happens again, the job is quarantined
+    hang        the compile or the GPU did not finish: probe the device before any other job
 
 A failure is permanent only if it is recognized as such. The signals and texts are taken from public reports:
 ROCm/AMDMIGraphX issues 2243, 2983, 4164, 4319, immich-app/immich 28330 and 29560, ROCm/legacy-rocm-build 6512.
@@ -19,7 +19,7 @@ from typing import Literal
 from mxr.known_failures.explainer import Explanation, find_failures
 from mxr_workers.sandbox import ChildResult
 
-Kind = Literal["permanent", "transient", "poison-suspect", "hang"]
+Kind = Literal["permanent", "transient", "poison", "hang"]
 
 HOST_FAULTS = frozenset(
     {"dynamic-loading", "no-device", "no-target", "no-target-library", "library-without-arch", "wrong-context"}
@@ -68,12 +68,12 @@ def _stopped(ending: ChildResult, memory: int | None) -> CompileFailure | None:
         limit = f" of {memory / 2**30:.1f} GiB" if memory else ""
         return CompileFailure("transient", "memory", f"Exceeded the memory limit{limit} (phase: {ending.phase}).")
     if ending.why == "processes":
-        return CompileFailure("poison-suspect", "processes", f"Started too many processes (phase: {ending.phase}).")
+        return CompileFailure("poison", "processes", f"Started too many processes (phase: {ending.phase}).")
     if ending.why == "stopped":
         return CompileFailure("transient", "stopped", "Stopped by the worker.")
     if ending.why == "lost":
         # Nobody but the child, or who kills at random, ends its guardian.
-        return CompileFailure("poison-suspect", "lost", "The supervisor process was killed.")
+        return CompileFailure("poison", "lost", "The supervisor process was killed.")
     return None
 
 
@@ -88,7 +88,7 @@ def _reported(ending: ChildResult, stage: str) -> CompileFailure:
     """A failure that the child reported itself."""
     failed = ending.failed or {}
     message, kind = str(failed.get("message") or ""), failed.get("kind")
-    if kind in ("permanent", "transient", "poison-suspect", "hang"):
+    if kind in ("permanent", "transient", "poison", "hang"):
         return CompileFailure(kind, str(failed.get("name") or "refused"), _line(message))
     if failed.get("type") == "MemoryError":
         return CompileFailure("transient", "host-memory", "The host ran out of memory: " + _line(message))
@@ -132,7 +132,7 @@ def _unreported(ending: ChildResult, log: bytes, stage: str) -> CompileFailure:
         return _aborted(ending, log, stage)
     if ending.signal is not None:
         message = f"Crashed ({_signal_name(ending.signal)}) in phase {ending.phase}."
-        return CompileFailure("poison-suspect", "crashed", message)
+        return CompileFailure("poison", "crashed", message)
     if ending.code == 0:
         return CompileFailure("transient", "no-result", "Exited with code 0, but reported no result.")
     message = f"Exited with code {ending.code} in phase {ending.phase}: {_last_line(log)}"
@@ -148,7 +148,7 @@ def _aborted(ending: ChildResult, log: bytes, stage: str) -> CompileFailure:
     if found is not None:
         return CompileFailure(found.kind, found.name, _line(thrown[-1]))
     message = f"Aborted (SIGABRT) in phase {ending.phase}: {_line(thrown[-1] if thrown else _last_line(log))}"
-    return CompileFailure("poison-suspect", "aborted", message)
+    return CompileFailure("poison", "aborted", message)
 
 
 def _signal_name(number: int) -> str:

@@ -60,9 +60,10 @@ class LeaseHeartbeat:
         return rest
 
     def phase(self, name: str) -> None:
-        """Report a new phase."""
-        self._phase = name[:40]
-        self._wake.set()
+        """Report a phase, where it is a new one."""
+        if name[:40] != self._phase:
+            self._phase = name[:40]
+            self._wake.set()
 
     def add_log(self, data: bytes) -> None:
         """Append to the log that the next heartbeat reports."""

@@ -57,8 +57,11 @@ from .spool import Spool, remove_tree
 PROGRAM = "model.mxr"
 UNREPORTED = "unreported.json"
 """In the folder of a slot: the result whose report the registry did not answer yet, with the secret of its lease."""
-POISON_ATTEMPTS = 2
-"""The attempt from which a crash of the compile process quarantines the job."""
+
+JOB_FAILURES = {"permanent": job_protocol.PERMANENT, "poison": job_protocol.POISON} | dict.fromkeys(
+    ("transient", "hang"), job_protocol.TRANSIENT
+)
+"""What the job protocol calls each kind of a failed compile."""
 
 RENEWED = (UnauthenticatedError,)
 """What passes while a token is being renewed: work that was begun must not be lost by it."""
@@ -112,9 +115,7 @@ def run_job(context: SlotContext, lease: HeldLease) -> CompileFailure | None:
         except Exception as problem:
             # Counted like a crash: a model that triggers a bug in the worker must not be tried on worker after worker.
             _log.exception("job %s: internal error of mxr-worker", lease.job[:12])
-            outcome = CompileFailure(
-                "poison-suspect", "worker-fault", f"mxr-worker: {type(problem).__name__}: {problem}"
-            )
+            outcome = CompileFailure("poison", "worker-fault", f"mxr-worker: {type(problem).__name__}: {problem}")
         rest = heartbeat.close()
     if heartbeat.stop == "lost":
         _log.warning("job %s: the lease is lost, the work was stopped", lease.job[:12])
@@ -176,13 +177,19 @@ def _make(context: SlotContext, lease: HeldLease, heartbeat: LeaseHeartbeat) -> 
         None if lease.cross else slot.problem_cache(context.spool.folder, lease.target),
     )
     result: CompiledProgram | RecordedFiles
-    if lease.key.form == "whole":
-        result = compile_program(task, models, environment)
-        paths = {PROGRAM: result.path}
-    else:
-        opening = RecordingTask(lease.file_name, tuple(file.name for file in lease.model.files))
-        result = record_model(task, opening, models, environment)
-        paths = {path.name: path for path in result.paths}
+
+    def waits() -> bool:
+        heartbeat.phase("wait")
+        return observer.stop()
+
+    with context.spool.turn(waits, alone=lease.alone):
+        if lease.key.form == "whole":
+            result = compile_program(task, models, environment)
+            paths = {PROGRAM: result.path}
+        else:
+            opening = RecordingTask(lease.file_name, tuple(file.name for file in lease.model.files))
+            result = record_model(task, opening, models, environment)
+            paths = {path.name: path for path in result.paths}
     heartbeat.phase("upload")
     files = tuple((path, split_program(path, name)) for name, path in paths.items())
     _upload(context, lease, files, observer.stop)
@@ -319,15 +326,6 @@ def _report_failure(
         return
     _log.info("job %s: %s: %s", lease.job[:12], failure.name, failure.message)
     failed = job_protocol.FailJob(
-        lease.secret, job_protocol.JobFailure(job_failure_kind(failure, lease), failure.message, failure.name), log
+        lease.secret, job_protocol.JobFailure(JOB_FAILURES[failure.kind], failure.message, failure.name), log
     )
     retry(_delivery(lease), lambda: context.client.fail(lease.job, failed))
-
-
-def job_failure_kind(failure: CompileFailure, lease: HeldLease) -> str:
-    """The failure kind of the job protocol. The first crash may be the host's fault; the second quarantines the job."""
-    if failure.kind == "permanent":
-        return job_protocol.PERMANENT
-    if failure.kind == "poison-suspect" and lease.attempt >= POISON_ATTEMPTS:
-        return job_protocol.POISON
-    return job_protocol.TRANSIENT

@@ -5,25 +5,28 @@
 <spool>/memo/                    digests of these files, by their stat
 <spool>/problems/                tuning caches, one for each device and toolchain build
 <spool>/slots/<slot>/            the lock of the slot, its current compile, and a result that is not reported yet
+<spool>/turns/                   the locks by which a compile that crashed before runs alone
 <spool>/credentials/<slot>       the secret by which the registry knows the slot, readable by its user only
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import shutil
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from mxr.artifact.key import MODEL_PREFIX
 from mxr.artifact.manifest import File
 from mxr.client import transfer
 from mxr.client.registry import Client
-from mxr.errors import MxrError, NoSuchBlobError, UsageError
+from mxr.errors import InterruptionError, MxrError, NoSuchBlobError, UsageError
 from mxr.protocol.jobs import Lease, check_secret
 from mxr.request.calibration import MAX_FILE_BYTES
 from mxr.util import disk
@@ -34,6 +37,8 @@ from .reading import RefusedInput
 KEPT = 16
 """Models that are kept, those used last, and calibration data, those that came last, besides those in use."""
 
+TURN_INTERVAL = 0.1
+"""Seconds between two looks at whether it is the turn of a compile."""
 
 READ_ONLY = 0o400
 """What is downloaded: where no wall holds, a program that changes it has to mean to."""
@@ -125,6 +130,20 @@ class Spool:
         self._evict(final.parent)
         return final
 
+    @contextmanager
+    def turn(self, stop: Callable[[], bool], *, alone: bool) -> Iterator[None]:
+        """Run the block beside those of other slots, or `alone`, after those that run now and before all that come.
+
+        Raises `InterruptionError` where it must stop before its turn.
+        """
+        folder = self.folder / "turns"
+        with disk.faults(folder):
+            folder.mkdir(exist_ok=True)
+        with ExitStack() as kept:
+            with _file_lock(folder / "next", fcntl.LOCK_EX, stop):
+                kept.enter_context(_file_lock(folder / "running", fcntl.LOCK_EX if alone else fcntl.LOCK_SH, stop))
+            yield
+
     def _download(self, client: Client, file: File, final: Path) -> None:
         if not self._has(final, file.sha256):
             transfer.download(client, file, final)
@@ -159,6 +178,23 @@ def remove_tree(folder: Path) -> None:
                 if not path.is_symlink():
                     path.chmod(0o700)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _file_lock(path: Path, kind: int, stop: Callable[[], bool]) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if stop():
+                    raise InterruptionError("The worker stopped before the turn of this compile.") from None
+                time.sleep(TURN_INTERVAL)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _file_name(slot: str) -> str:

@@ -42,7 +42,7 @@ def fail(compiler: GraphCompiler, marks: dict[str, str], **more: object) -> Comp
 @pytest.mark.parametrize(
     ("marks", "kind", "name"),
     [
-        ({"double.compile": "crash:SIGSEGV"}, "poison-suspect", "crashed"),
+        ({"double.compile": "crash:SIGSEGV"}, "poison", "crashed"),
         ({"double.compile": "crash:SIGKILL"}, "transient", "killed"),
         ({"double.compile": f"abort:{THROWN}"}, "permanent", "mlir"),
         ({"double.compile": f"refuse:{HANG}"}, "hang", "gpu-hang"),
@@ -53,7 +53,7 @@ def fail(compiler: GraphCompiler, marks: dict[str, str], **more: object) -> Comp
         ({"double.save": "truncate"}, "transient", "damaged-program"),
         ({"double.save": "arch:gfx942:sramecc+:xnack-"}, "transient", "other-program"),
         ({"double.save": "arch:gfx90a:sramecc+:xnack+"}, "transient", "other-program"),
-        ({"double.load": "crash:SIGSEGV"}, "poison-suspect", "crashed"),
+        ({"double.load": "crash:SIGSEGV"}, "poison", "crashed"),
         ({"double.load": f"refuse:{UNKNOWN}"}, "transient", "refused"),
         ({"double.run": f"abort:{HANG}"}, "hang", "gpu-hang"),
     ],
@@ -245,11 +245,35 @@ def test_a_compile_gets_a_copy_of_the_tuning_cache_and_updates_it_after_its_prog
     fail(gpu_compiler, {"double.compile": "tune:untried", "double.save": "truncate"}, environment=environment)
     fail(gpu_compiler, {"double.parse": "tune:half", "double.compile": "exit:1"}, environment=environment)
     assert cache.read_text() == '["conv", "gemm"]'
-    assert [path.name for path in cache.parent.iterdir()] == [cache.name]
+    assert {path.name for path in cache.parent.iterdir()} == {cache.name, "lock"}
+
+
+def test_slots_of_one_device_keep_their_tuning_records_together(gpu_compiler: GraphCompiler, tmp_path: Path) -> None:
+    cache = tmp_path / "gfx90a.json"
+    device = "gfx90a:sramecc+:xnack-"
+
+    def record(problem: str, solution: str) -> list[object]:
+        return [{"name": "gpu::mlir_op", "problem": f"{device} {problem}"}, solution]
+
+    known = [record("conv", "v1"), record("dot", "v1")]
+    cache.write_text(json.dumps(known))
+    # The compile began before the other slot kept its records.
+    made = json.dumps([record("dot", "v2"), record("gemm", "v1")])
+    gpu_compiler.compile(marks={"double.compile": f"tune:={made}"}, environment={"problem_cache": cache})
+    assert json.loads(cache.read_text()) == [record("conv", "v1"), record("dot", "v2"), record("gemm", "v1")]
 
 
 @pytest.mark.parametrize(
-    "left", ['=["cut"', '=[["conv", null]]', "=null", '="text"', "=" + "[" * 5_000, "->/etc/passwd"]
+    "left",
+    [
+        '=["cut"',
+        '=[["conv", null]]',
+        '=[["gfx942:xnack- conv", "v1"]]',
+        "=null",
+        '="text"',
+        "=" + "[" * 5_000,
+        "->/etc/passwd",
+    ],
 )
 def test_what_is_no_tuning_cache_is_not_kept(gpu_compiler: GraphCompiler, tmp_path: Path, left: str) -> None:
     """A compile writes it: also one that a hostile model made its own."""
@@ -287,7 +311,7 @@ for _ in range(1_100):
 time.sleep(600)
 """
     found = fail(gpu_compiler, {"double.parse": f"exploit:{code}"})
-    assert (found.failure.kind, found.failure.name) == ("poison-suspect", "processes")
+    assert (found.failure.kind, found.failure.name) == ("poison", "processes")
     assert not found.ending.stuck
 
 

@@ -15,9 +15,7 @@ from mxr.client.worker import HeldLease
 from mxr.errors import ConflictError, UnreachableError
 from mxr.protocol import jobs as job_protocol
 from mxr_workers import heartbeat as module
-from mxr_workers.failures import CompileFailure
 from mxr_workers.heartbeat import LeaseHeartbeat
-from mxr_workers.run_job import job_failure_kind
 
 SECRET = secret_of("a lease")
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -112,11 +110,3 @@ def test_a_log_that_cannot_be_reported_is_bounded() -> None:
     for _ in range(40):
         heartbeat.add_log(b"x" * (module.MAX_PENDING_LOG // 8))
     assert len(heartbeat._log) <= module.MAX_PENDING_LOG and module.LOG_GAP in heartbeat._log
-
-
-def test_the_second_crash_quarantines_the_job() -> None:
-    crash = CompileFailure("poison-suspect", "crashed", "Crashed.")
-    kinds = [job_failure_kind(crash, lease(attempt=number)) for number in (1, 2, 3)]
-    assert kinds == ["transient", "poison", "poison"]
-    assert job_failure_kind(CompileFailure("permanent", "refused", "no"), lease()) == "permanent"
-    assert job_failure_kind(CompileFailure("hang", "deadline", "no"), lease(attempt=3)) == "transient"

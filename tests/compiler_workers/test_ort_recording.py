@@ -165,7 +165,7 @@ def check_failure(caught: pytest.ExceptionInfo[CompileAttemptFailed], kind: str,
     [
         (none, {}, {"inputs": (("x", (4, 3)),)}, "permanent", "all-on-cpu", "on the CPU"),
         (open_batch, {}, {"inputs": (("x", (4, 3)),)}, "permanent", "open-dims", "mxr freeze"),
-        (several, {"BAD": "abort"}, {}, "poison-suspect", "aborted", "SIGABRT"),
+        (several, {"BAD": "abort"}, {}, "poison", "aborted", "SIGABRT"),
         (several, {"BAD": "refuse"}, {}, "transient", "unknown", "in phase compile"),
         (several, {"BAD": "forget"}, {}, "transient", "not-loaded", "instead of loading"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -42,6 +43,38 @@ def lease(number: int, data: bytes, name: str = "model.onnx") -> job_protocol.Le
     key = Key(f"sha256:{number:064x}", "ref", "2.15", (("x", (1, 3)),))
     model = Manifest((File(name, len(data), sha, (Blob(sha, len(data)),)),))
     return job_protocol.Lease("ab" * 16, 60.0, key, Constraints(), model, name)
+
+
+def test_a_compile_that_crashed_before_runs_alone(tmp_path: Path) -> None:
+    running: list[str] = []
+    seen: list[tuple[str, ...]] = []
+    begun, end = {name: threading.Event() for name in "abcd"}, {name: threading.Event() for name in "abcd"}
+
+    def compile_it(name: str, alone: bool) -> None:
+        # A slot of another process has a spool of its own in the same folder.
+        with Spool(tmp_path).turn(lambda: False, alone=alone):
+            running.append(name)
+            seen.append(tuple(running))
+            begun[name].set()
+            assert end[name].wait(20)
+            running.remove(name)
+
+    threads = {}
+    for name, alone in (("a", False), ("b", False), ("c", True), ("d", False)):
+        threads[name] = threading.Thread(target=compile_it, args=(name, alone))
+        threads[name].start()
+        if name in "ab":
+            assert begun[name].wait(20)
+    with pytest.raises(InterruptionError), Spool(tmp_path).turn(lambda: True, alone=False):
+        pass
+    end["a"].set()
+    threads["a"].join(20)
+    assert not begun["c"].is_set(), "another one runs"
+    for name in "bcd":
+        end[name].set()
+    for thread in threads.values():
+        thread.join(20)
+    assert ("c",) in seen and not any("c" in each and len(each) > 1 for each in seen)
 
 
 def names(spool: Spool) -> set[int]:

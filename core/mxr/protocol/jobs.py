@@ -75,7 +75,7 @@ class JobFailure:
     kind: Annotated[
         str,
         Doc(
-            "`permanent`: it fails each time. `transient`: another attempt can succeed. `poison`: it ended workers.",
+            "`permanent`: it fails each time. `transient`: another attempt can succeed. `poison`: it crashes.",
             enum=FAILURE_KINDS,
         ),
     ]
@@ -297,6 +297,7 @@ class Lease:
         str | None,
         field_docs.FILE_NAME,
     ] = None
+    alone: Annotated[bool, Doc("It crashed before: compile nothing else on this host meanwhile.")] = False
 
 
 @dataclass(frozen=True, slots=True)

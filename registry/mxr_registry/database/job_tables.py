@@ -25,7 +25,8 @@ class JobRow(Base):
     `fence` grows with every claim. `lease` is the sha256 of the secret of the last lease, which a repeated finish has
     after the end, too. `attempts` counts the claims that were not handed back, `lost` the leases lost in a row.
     `pinned_json` holds the attributes of the program that the claiming worker makes. `avoid` is the worker on which the
-    job failed last, `refused_by` the one that said that it cannot be compiled at all.
+    job failed last, `refused_by` the one that said that it cannot be compiled at all. `suspect` is the host on which
+    its compile crashed: the next attempt is alone on its host, and on another one if one is live that could.
     """
 
     __tablename__ = "jobs"
@@ -48,6 +49,7 @@ class JobRow(Base):
     fence: Mapped[int]
     lease: Mapped[str | None] = mapped_column(Hash)
     refused_by: Mapped[str | None] = mapped_column(String(32))
+    suspect: Mapped[str | None] = mapped_column(String(200))
     lost: Mapped[int]
     version: Mapped[int]
     touched: Mapped[int]

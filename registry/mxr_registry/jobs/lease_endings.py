@@ -146,18 +146,18 @@ def _end_attempt(
     """Close a job after a failed attempt, or queue it for a later retry, preferably on another worker.
 
     What one worker calls permanent or poison, another one that is live tries, too: one alone cannot fail a request for
-    all. `lost`: the lease expired.
+    all. The first crash may be the host's fault, and is tried again in any case. `lost`: the lease expired.
     """
     if row.cancelling:
         _cancelled(session, row)
         return
     note = f"{failure.kind} {failure.name}: {failure.message}"
     refused = failure.kind != job_protocol.TRANSIENT and not lost
-    # For a crash, that of an earlier attempt elsewhere counts, too.
-    others = {row.refused_by, row.avoid if failure.kind == job_protocol.POISON else None} - {None, row.worker}
-    contested = refused and not others and workers.another_could(session, rules, row)
-    final = not contested and (failure.kind != job_protocol.TRANSIENT or row.attempts >= rules.attempts)
-    poison = failure.kind == job_protocol.POISON and not contested
+    crashed = refused and failure.kind == job_protocol.POISON
+    contested = refused and row.refused_by in (None, row.worker) and workers.another_could(session, rules, row)
+    again = contested or (crashed and row.suspect is None)
+    final = not again and (failure.kind != job_protocol.TRANSIENT or row.attempts >= rules.attempts)
+    poison = failure.kind == job_protocol.POISON and not again
     outcome = "quarantined" if poison else "lost" if lost else "failed" if final else "retried"
     counters.COMPILES.labels(row.arch or "ref", outcome).inc()
     if final:
@@ -166,7 +166,11 @@ def _end_attempt(
         transitions.record_event(session, row.seq, job_protocol.FAILED, note, row.worker_name, detail)
         return
     pause = min(rules.backoff_most, rules.backoff * 2 ** min(60, max(0, row.attempts - 1)))
-    later = {"avoid": row.worker, "next_at": Now() + pause, "refused_by": row.worker if refused else row.refused_by}
+    later = {"avoid": row.worker, "next_at": Now() + pause}
+    if refused:
+        later["refused_by"] = row.worker
+    if crashed:
+        later["suspect"] = workers.host_of(row.worker_name)
     transitions.change(session, row.seq, *same_lease(row), **REQUEUED, **later)
     transitions.record_event(
         session, row.seq, job_protocol.QUEUED, f"{note} (retry in {pause:g} s)", row.worker_name, detail

@@ -41,7 +41,7 @@ PAGES = (20, 200, 2_000)
 DUE_JOBS = (
     select(
         *(JobRow.seq, JobRow.rank, JobRow.namespace, JobRow.lane, JobRow.constraints_json, JobRow.next_at),
-        *(JobRow.avoid, JobRow.refused_by),
+        *(JobRow.avoid, JobRow.refused_by, JobRow.suspect),
     )
     .where(
         JobRow.namespace == bindparam("namespace"),
@@ -211,8 +211,12 @@ def _suitable_jobs(session: Session, rules: JobRules, worker: Row, lane: str) ->
 
 
 def _left_to_others(session: Session, rules: JobRules, worker: Row, row: Row) -> bool:
-    """Whether this worker said that the job cannot be compiled, and another one that is live has not tried."""
-    return row.refused_by == worker.id and workers.another_could(session, rules, row)
+    """Whether this worker said that the job cannot be compiled, and another one that is live has not tried.
+
+    What crashed on a host is left to other hosts.
+    """
+    refused = row.refused_by == worker.id or row.suspect == workers.host_of(worker.name)
+    return refused and workers.another_could(session, rules, row)
 
 
 def _head_start_over(session: Session, row: Row) -> bool:
@@ -284,6 +288,7 @@ def _document(session: Session, rules: JobRules, worker: Row, row: Row) -> Json:
         "attempt": row.attempts,
         "cross": method.cross,
         "file_name": row.file_name,
+        "alone": row.suspect is not None,
     }
 
 
@@ -313,7 +318,8 @@ def _start_lease(session: Session, rules: JobRules, claims: ClaimFilter, worker:
     }
     transitions.change(session, row.seq, JobRow.state == job_protocol.QUEUED, JobRow.version == row.version, **values)
     transitions.record_event(session, row.seq, job_protocol.RUNNING, f"attempt {row.attempts + 1}", worker.name)
-    logs.append(session, row.seq, f"== attempt {row.attempts + 1} on {worker.name}{WALLS[can.walls]} ==\n")
+    how = WALLS[can.walls] + (", alone after a crash" if row.suspect else "")
+    logs.append(session, row.seq, f"== attempt {row.attempts + 1} on {worker.name}{how} ==\n")
     attempts.begin(session, row, worker.name, moment)
 
 

@@ -235,13 +235,19 @@ def live(session: Session, rules: JobRules, namespace: str) -> list[Row]:
 def another_could(session: Session, rules: JobRules, job: Row) -> bool:
     """Whether another live worker than the one that has refused a job, or has it now, could compile it."""
     moment, known = now(session), {job.refused_by, getattr(job, "worker", None)}
+    hosts = {job.suspect, host_of(getattr(job, "worker_name", None))} if job.suspect else set()
     asked = askers.principals_of(session, job.seq)
     for other in live(session, rules, job.namespace):
-        if other.id in known or not _could(other, job, asked):
+        if other.id in known or host_of(other.name) in hosts or not _could(other, job, asked):
             continue
         if not _remembers(session, job, other, moment):
             return True
     return False
+
+
+def host_of(name: str | None) -> str:
+    """Return the host of a worker, which is what its slots have in common: `HOST/SLOT`."""
+    return (name or "").rpartition("/")[0] or name or ""
 
 
 def _could(worker: Row, job: Row, asked: Collection[str]) -> bool:

@@ -95,8 +95,11 @@ def test_retry_clears_what_is_remembered(registry: Any, parts: Parts) -> None:
 def test_what_is_remembered_expires(registry: Any, parts: Parts, kind: str, days: int) -> None:
     worker = registry.register_worker()
     key = own(parts, "expires_" + kind)
-    registry.submit(key)
+    job = registry.submit(key)
     registry.fail(registry.claim(worker), kind)
+    if kind == "poison":
+        registry.end_backoff(job["id"])
+        registry.fail(registry.claim(worker), kind)
     registry.age_failures(days * 86400.0 - 3600)
     assert registry.submit(key)["state"] == "failed"
     registry.age_failures(3600)
@@ -161,9 +164,31 @@ def test_poison_is_quarantined(registry: Any, parts: Parts) -> None:
     key = own(parts, "poison")
     job = registry.submit(key)
     worker = registry.register_worker()
-    failed = registry.fail(registry.claim(worker), "poison", "segfault")
+    lease = registry.claim(worker)
+    assert not lease["alone"]
+    assert registry.fail(lease, "poison", "segfault")["state"] == "queued", "it may be the host's fault"
+    registry.end_backoff(job["id"])
+    lease = registry.claim(worker)
+    assert lease["alone"] and b"alone after a crash" in registry.get(f"/v1/jobs/{job['id']}/log").data
+    failed = registry.fail(lease, "poison", "segfault")
     assert failed["state"] == "failed" and failed["id"] == job["id"]
     assert registry.submit(key)["failure"]["kind"] == "poison"
+
+
+def test_what_crashed_is_tried_on_another_host(registry: Any, parts: Parts) -> None:
+    job = registry.submit(own(parts, "other_host"))
+    first, beside = registry.register_worker("one/gpu0"), registry.register_worker("one/gpu1")
+    other = registry.register_worker("two/gpu0")
+    assert registry.fail(registry.claim(first), "poison")["state"] == "queued"
+    registry.end_backoff(job["id"])
+    for worker in (first, beside):
+        assert registry.claim(worker) is None and registry.claim(worker, job=job["id"]) is None
+    lease = registry.claim(other)
+    assert lease["alone"]
+    assert registry.fail(lease, "transient")["state"] == "queued", "that tells nothing of the crash"
+    sign_off(registry.ok, other)
+    registry.end_backoff(job["id"])
+    assert registry.fail(registry.claim(beside), "poison")["failure"]["kind"] == "poison"
 
 
 def test_a_job_that_loses_its_workers_again_and_again_is_poison(registry: Any, parts: Parts) -> None:

@@ -69,6 +69,10 @@ def _stopped(ending: ChildResult, memory: int | None) -> CompileFailure | None:
         return CompileFailure("transient", "memory", f"Exceeded the memory limit{limit} (phase: {ending.phase}).")
     if ending.why == "processes":
         return CompileFailure("poison", "processes", f"Started too many processes (phase: {ending.phase}).")
+    if ending.why == "disk":
+        return CompileFailure("transient", "disk", f"Exceeded its space on the disk (phase: {ending.phase}).")
+    if ending.why == "full":
+        return CompileFailure("transient", "worker", f"The disk of the worker is full (phase: {ending.phase}).")
     if ending.why == "stopped":
         return CompileFailure("transient", "stopped", "Stopped by the worker.")
     if ending.why == "lost":

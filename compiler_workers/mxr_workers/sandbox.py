@@ -76,10 +76,14 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class ChildLimits:
-    """The most `seconds` that the child may run, and the most bytes of `memory` for it and all its descendants."""
+    """The most `seconds` that the child may run, and the most bytes of `memory` and `disk` for all its descendants.
+
+    `disk`: of its folder; 0 is half of what is free at its start.
+    """
 
     seconds: float
     memory: int
+    disk: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +102,10 @@ class ChildObserver:
 class ChildResult:
     """How a child ended.
 
-    `why`: `exited` by itself, at its `deadline`, over its limit of `memory` or `processes`, `stopped` by the worker, or
-    `lost` together with its supervisor. `result` and `failed` are the last line that the child reported, if any. Memory
-    is in bytes; `peak_vram` is None where it is unknown. `oom_kills`: processes that the kernel killed in this cgroup
-    meanwhile. `stuck`: processes that could not be killed, as when a GPU hangs.
+    `why`: `exited` by itself, at its `deadline`, over its limit of `memory`, `processes` or `disk`, on a disk that is
+    `full`, `stopped` by the worker, or `lost` together with its supervisor. `result` and `failed` are the last line
+    that the child reported, if any. Memory is in bytes; `peak_vram` is None where it is unknown. `oom_kills`: processes
+    that the kernel killed in this cgroup meanwhile. `stuck`: processes that could not be killed, as when a GPU hangs.
     """
 
     why: str
@@ -191,7 +195,8 @@ def run_child(
         report_out, report_in = _pipe(stack)
         process = stack.enter_context(_start_supervisor(log_in.fileno(), report_in.fileno()))
         spec = {"argv": [*argv, str(report_in.fileno())], "stdin": str(stdin), "folder": str(folder)}
-        limited = {"seconds": limits.seconds, "memory": limits.memory, "environment": dict(environment)}
+        limited: dict[str, Any] = {"seconds": limits.seconds, "memory": limits.memory, "disk": limits.disk}
+        limited["environment"] = dict(environment)
         limited["namespaces"] = walls is not None and bool(walls.bubblewrap)
         if walls is not None and walls.bubblewrap:
             spec["argv"] = [*command_before(walls, str(folder)), *spec["argv"]]

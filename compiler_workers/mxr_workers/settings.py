@@ -141,6 +141,14 @@ class CompileSettings:
         example='"64GiB"',
         absent="nine tenths of the host, or of its container",
     )
+    disk: int | None = setting(
+        None,
+        "Space on the disk of one compile: its program, and all files that it makes meanwhile.",
+        unit=BYTES,
+        least=0,
+        example='"100GiB"',
+        absent="half of what is free at its start",
+    )
     sandbox: str = setting(
         "auto",
         "Walls around compiles: `auto`, those that this host has; `require`, all, or the worker does not run; `off`.",
@@ -179,13 +187,14 @@ CLIENT_OPTIONS = ("registry", "token_file", "ca_file", "plaintext", "timeout")
 class WorkerSettings:
     """The settings of one worker process.
 
-    `registry`: how to reach the registry. `name`: of this host. `spool`: its folder. `python`: the interpreter that
-    has migraphx. `seconds`: the time limit of a compile; `tuning_seconds`: of a compile with exhaustive tuning.
-    `memory`: the limit in bytes for a compile and all its processes. `grace`: seconds that a running compile may
-    continue after the worker is told to stop. `sandbox`: auto, require or off. `trust`: whose jobs it takes while a
-    wall is open. `kinds`: gpu, ref; empty for every kind that works on this host. `cross`: the archs for which it
-    cross-compiles. `job`: the only job to run. `once`: run one job in each slot. `drain`: stop when the queue has no
-    job for this worker. `environ`: the worker's environment, of which children see the allowed variables.
+    `registry`: how to reach the registry. `name`: of this host. `spool`: its folder. `python`: the interpreter that has
+    migraphx. `seconds`: the time limit of a compile; `tuning_seconds`: of a compile with exhaustive tuning. `memory`:
+    the limit in bytes for a compile and all its processes; `disk`: that of its folder, 0 for half of what is free at
+    its start. `grace`: seconds that a running compile may continue after the worker is told to stop. `sandbox`: auto,
+    require or off. `trust`: whose jobs it takes while a wall is open. `kinds`: gpu, ref; empty for every kind that
+    works on this host. `cross`: the archs for which it cross-compiles. `job`: the only job to run. `once`: run one job
+    in each slot. `drain`: stop when the queue has no job for this worker. `environ`: the worker's environment, of which
+    children see the allowed variables.
     """
 
     registry: ClientSettings
@@ -195,6 +204,7 @@ class WorkerSettings:
     seconds: float = 6 * 3600.0
     tuning_seconds: float = 48 * 3600.0
     memory: int = 16 << 30
+    disk: int = 0
     grace: float = 20.0
     kinds: tuple[str, ...] = ()
     cross: tuple[str, ...] = ()
@@ -207,11 +217,11 @@ class WorkerSettings:
 
     def limits(self, tuning: str) -> ChildLimits:
         """The limits of a compile with this kind of tuning."""
-        return ChildLimits(self.tuning_seconds if tuning == "exhaustive" else self.seconds, self.memory)
+        return ChildLimits(self.tuning_seconds if tuning == "exhaustive" else self.seconds, self.memory, self.disk)
 
     def verify_limits(self) -> ChildLimits:
         """The limits of a verification run."""
-        return ChildLimits(min(self.seconds, VERIFY_SECONDS), self.memory)
+        return ChildLimits(min(self.seconds, VERIFY_SECONDS), self.memory, self.disk)
 
 
 def read_settings(
@@ -236,6 +246,7 @@ def settings_of(values: ServiceValues, environ: Mapping[str, str], **run: Any) -
         seconds=compiles.seconds,
         tuning_seconds=compiles.tuning_seconds,
         memory=paths["worker.memory"],
+        disk=values.value("worker.disk") or 0,
         grace=compiles.grace,
         kinds=compiles.kinds,
         cross=compiles.cross,

@@ -13,6 +13,9 @@ Memory is measured, not limited by the kernel. RLIMIT_AS and RLIMIT_DATA count a
 reserve terabytes, and exceeding them raises bad_alloc in some thread, which looks like an error of the model. A cgroup
 would be the right means, but containers rarely may create one. Only anonymous and shared memory count, because mapped
 files are not exclusive to this process tree. The child is also the first choice of the kernel's out-of-memory killer.
+
+The space of the disk is measured as well: that of the child's folder, and of the files that it has open and removed. A
+child that hides others from this process is ended, as all are, when nearly nothing of the disk is left.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ import os
 import resource
 import select
 import signal
+import stat
 import time
 from io import FileIO
 from pathlib import Path
@@ -35,6 +39,12 @@ MEASURE_INTERVAL = 0.1
 """Seconds between two memory measurements; longer on hosts where walking /proc is slow."""
 MAX_PROCESSES = 1_000
 """Processes of one compile: compilers of kernels run one for each core."""
+MAX_FILES = 100_000
+"""Files and folders of one compile. More would take long to count."""
+MAX_DEPTH = 64
+"""Folders of one compile within each other."""
+LEAST_FREE = 256 << 20
+"""Bytes of a disk, or a twentieth of a small one, below which no compile goes on."""
 KILL_TIMEOUT = 10.0
 """Seconds after which a killed process counts as stuck: a process that waits in a driver for a hung GPU cannot be
 killed."""
@@ -56,6 +66,9 @@ class Supervisor:
         self.status: int | None = None
         self.peak = self.most = 0
         self.peak_vram: int | None = None
+        self.folder = os.open(request["folder"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.disk: float = 0
+        self.disk_limit = request["disk"] or free_of(self.folder)[0] // 2
         self.initial_oom_kills = oom_kills()
 
     def start(self) -> None:
@@ -79,7 +92,7 @@ class Supervisor:
                 os._exit(127)
 
     def watch(self) -> str:
-        """Wait until the child exits or must end. Returns why: exited, deadline, memory, processes or stopped."""
+        """Wait until the child exits or must end. Returns why it must."""
         pause, handles = MEASURE_INTERVAL, [0, *exit_handle(self.child)]
         while True:
             if 0 in select.select(handles, [], [], pause)[0] and not os.read(0, 4096):
@@ -94,6 +107,11 @@ class Supervisor:
                 return "memory"
             if self.most > MAX_PROCESSES:
                 return "processes"
+            if self.disk > self.disk_limit:
+                return "disk"
+            free, whole = free_of(self.folder)
+            if free < min(LEAST_FREE, whole // 20):
+                return "full"
             if before - self.started > self.request["seconds"]:
                 return "deadline"
 
@@ -102,6 +120,7 @@ class Supervisor:
         tree = descendants(os.getpid())
         self.most = max(self.most, len(tree))
         self.peak = max(self.peak, sum(map(memory_of, tree)))
+        self.disk = disk_of(self.folder) + sum(removed_of(tree, os.fstat(self.folder).st_dev).values())
         vram = [size for size in map(vram_of, tree) if size is not None]
         if vram:
             self.peak_vram = max(self.peak_vram or 0, sum(vram))
@@ -217,6 +236,67 @@ def memory_of(pid: int) -> int:
     except OSError:
         return 0
     return sum(int(row.split()[1]) * 1024 for row in rows if row.startswith(("RssAnon:", "RssShmem:")))
+
+
+def free_of(folder: int) -> tuple[int, int]:
+    """Bytes of the disk of a descriptor: those that are free, and all."""
+    row = os.fstatvfs(folder)
+    return row.f_bavail * row.f_frsize, row.f_blocks * row.f_frsize
+
+
+def disk_of(folder: int) -> float:
+    """Bytes of the disk that the folder of a descriptor takes; infinite where it has too many files or levels."""
+    found, left = 0, MAX_FILES
+
+    def walk(here: int, depth: int) -> None:
+        nonlocal found, left
+        with os.scandir(here) as entries:
+            for entry in entries:
+                left -= 1
+                if left < 0 or depth > MAX_DEPTH:
+                    raise OverflowError
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                    row = os.stat(entry.name, dir_fd=here, follow_symlinks=False)
+                    found += row.st_blocks * 512
+                    if stat.S_ISDIR(row.st_mode):
+                        below = open_folder(entry.name, here)
+                        try:
+                            walk(below, depth + 1)
+                        finally:
+                            os.close(below)
+
+    try:
+        walk(folder, 1)
+    except OverflowError:
+        return float("inf")
+    return found
+
+
+def open_folder(name: str, above: int) -> int:
+    """Open a folder, also one that a process of this user closed."""
+    how = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(name, how | os.O_RDONLY, dir_fd=above)
+    except PermissionError:
+        closed = os.open(name, how | os.O_PATH, dir_fd=above)
+        try:
+            Path(f"/proc/self/fd/{closed}").chmod(0o700)
+        finally:
+            os.close(closed)
+        return os.open(name, how | os.O_RDONLY, dir_fd=above)
+
+
+def removed_of(tree: list[int], device: int) -> dict[int, int]:
+    """Bytes of the files of a disk that these processes have open, and that no folder has: by inode."""
+    found = {}
+    for pid in tree:
+        with contextlib.suppress(OSError):
+            for handle in (PROC / str(pid) / "fd").iterdir():
+                with contextlib.suppress(OSError):
+                    row = handle.stat()
+                    if stat.S_ISREG(row.st_mode) and row.st_nlink == 0 and row.st_dev == device:
+                        found[row.st_ino] = row.st_blocks * 512
+    return found
 
 
 def vram_of(pid: int, root: Path = Path("/sys/class/kfd/kfd/proc")) -> int | None:

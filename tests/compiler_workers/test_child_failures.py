@@ -14,7 +14,7 @@ import pytest
 from paths import DATA, ROOT
 
 from mxr.errors import UsageError
-from mxr_workers import compilation
+from mxr_workers import compilation, supervisor
 from mxr_workers.compilation import CompileAttemptFailed, CompileTask
 from mxr_workers.interpreter import Interpreter, describe_interpreter, probe
 from mxr_workers.sandbox import ChildLimits, ChildObserver, kill_strays
@@ -313,6 +313,50 @@ time.sleep(600)
     found = fail(gpu_compiler, {"double.parse": f"exploit:{code}"})
     assert (found.failure.kind, found.failure.name) == ("poison", "processes")
     assert not found.ending.stuck
+
+
+FILL = """
+import os, time
+kept = []
+for number in range(400):
+    kept.append(open(str(number), "wb", buffering=0))
+    kept[-1].write(bytes(1 << 20))
+    if {removed}:
+        os.unlink(str(number))
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_compile_that_fills_the_disk_is_ended(gpu_compiler: GraphCompiler, removed: bool) -> None:
+    limits = ChildLimits(seconds=60, memory=2 << 30, disk=50 << 20)
+    found = fail(gpu_compiler, {"double.parse": "exploit:" + FILL.format(removed=removed)}, limits=limits)
+    assert (found.failure.kind, found.failure.name) == ("transient", "disk")
+    assert "its space on the disk" in found.failure.message
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "for number in range(100_001): open(str(number), 'w').close()",
+        "for number in range(70): os.mkdir('deep'); os.chdir('deep')",
+        "os.mkdir('closed'); open('closed/large', 'wb').write(bytes(60 << 20)); os.chmod('closed', 0)",
+    ],
+)
+def test_what_is_slow_to_count_or_closed_is_counted_as_well(gpu_compiler: GraphCompiler, code: str) -> None:
+    limits = ChildLimits(seconds=60, memory=2 << 30, disk=50 << 20)
+    code = f"import os, time\n{code}\ntime.sleep(600)"
+    assert fail(gpu_compiler, {"double.parse": f"exploit:{code}"}, limits=limits).failure.name == "disk"
+
+
+def test_no_compile_goes_on_on_a_full_disk(gpu_compiler: GraphCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = supervisor.__file__, "LEAST_FREE = 256 << 20", "LEAST_FREE = 1 << 62"
+    changed = gpu_compiler.folder / "supervisor.py"
+    changed.write_text(Path(small[0]).read_text().replace(*small[1:]).replace("whole // 20", "whole"))
+    monkeypatch.setattr(supervisor, "__file__", str(changed))
+    found = fail(gpu_compiler, {"double.compile": "hang"})
+    assert (found.failure.kind, found.failure.name) == ("transient", "worker")
+    assert "full" in found.failure.message
 
 
 def test_a_large_log_keeps_its_beginning_and_end(gpu_compiler: GraphCompiler) -> None:

@@ -108,7 +108,7 @@ def new_secret() -> str:
 
 def take(db: Database, rules: JobRules, worker: str, wanted: bool) -> None:
     """Claim once, and check whether a job was found."""
-    begun = leases.claim_filter(db, "default", job_protocol.Claim(worker, new_secret()))
+    begun = leases.claim_filter(db, rules, "default", job_protocol.Claim(worker, new_secret()))
     assert (leases.claim(db, rules, begun) is not None) is wanted
 
 

@@ -34,7 +34,8 @@ def check(session: Session, options: RequestOptions, path: Path) -> None:
 
     With a FOLDER, check every .mxr file below it, wherever it comes from. Programs for another GPU or MIGraphX, files
     that are no programs, and files whose name states a batch size that the program does not have (resnet50_b8.mxr) are
-    listed, and programs that mxr placed beside an ONNX file that is another model now. The exit code is 6 if there are
+    listed, and programs that mxr placed beside an ONNX file that is another model now. A program that mxr placed is
+    called `cross, never run` if it was compiled without its GPU. The exit code is 6 if there are
     any, 65 if the folder holds no program, and 2 if neither this host nor --arch names a GPU to compare with.
 
     \b
@@ -125,7 +126,8 @@ def _facts(row: CheckedProgram) -> str:
     found = row.description or {}
     version = f"MIGraphX {found['migraphx']}" if found.get("migraphx") else ""
     words = ["+".join(found.get("archs") or found.get("targets") or ()), version]
-    return ", ".join(word for word in (*words, f"batch {row.batch}" if row.batch else "") if word)
+    words += [f"batch {row.batch}" if row.batch else "", "cross, never run" if row.cross else ""]
+    return ", ".join(filter(None, words))
 
 
 def _arch_words(options: RequestOptions) -> str:

@@ -53,7 +53,7 @@ def write_layout(
     with _locked(folder):
         known = ledger.read_ledger(folder)
         subject = LedgerSubject.of(Request(delivery.key, delivery.constraints), delivery.artifact)
-        slot = LedgerSlot(consumer, delivery.artifact.id, delivery.artifact.digest, subject, files)
+        slot = _slot(consumer, delivery.artifact, subject, files)
         before = known.slots.get(name)
         old = before.files if before else ()
         conflict = known.conflict(name, slot)
@@ -145,7 +145,12 @@ def _forgotten_unless_placed(folder: Path, known: Ledger, names: Sequence[str]) 
 def plain_slot(consumer: str, name: str, artifact: Artifact, request: Request) -> LedgerSlot:
     """The ledger slot of one plain file."""
     entry = LedgerEntry(name, artifact.sha256)
-    return LedgerSlot(consumer, artifact.id, artifact.digest, LedgerSubject.of(request, artifact), (entry,))
+    return _slot(consumer, artifact, LedgerSubject.of(request, artifact), (entry,))
+
+
+def _slot(consumer: str, artifact: Artifact, subject: LedgerSubject, files: tuple[LedgerEntry, ...]) -> LedgerSlot:
+    cross = artifact.attributes.tuning == "cross"
+    return LedgerSlot(consumer, artifact.id, artifact.digest, subject, files, cross=cross)
 
 
 def _refuse_other(folder: Path, name: str, found: str, known: Ledger, slot: LedgerSlot) -> None:

@@ -47,7 +47,8 @@ PLAIN_CONSUMERS = ("python", "driver")
 class CheckedProgram:
     """One program of a folder. `name`: relative to the folder. `placed`: whether mxr placed it there as it is named.
 
-    `problems`: why it does not fit the target or its name, or cannot be read; empty for a program that can be used.
+    `cross`: it was compiled without its GPU and has never run. `problems`: why it does not fit the target or its name,
+    or cannot be read; empty for a program that can be used.
     `description`: the document of `mxr inspect --json`, None for a file that cannot be read.
     """
 
@@ -56,6 +57,7 @@ class CheckedProgram:
     problems: tuple[str, ...]
     description: Mapping[str, Any] | None = None
     requirements: tuple[Requirement, ...] = ()
+    cross: bool = False
 
     @property
     def batch(self) -> int | None:
@@ -73,6 +75,7 @@ class CheckedProgram:
             "file": self.name,
             "ok": not self.problems,
             "placed_by_mxr": self.placed,
+            "cross": self.cross,
             "problems": list(self.problems),
             "requirements": [asdict(row) for row in self.requirements],
         }
@@ -94,6 +97,9 @@ def check_file(file: Path, options: RequestOptions, host: Host, memo: StatMemo) 
     slot = placed_slot(file.parent, file, {})
     if slot and (why := why_replaced(file, slot, identifier(memo))):
         rows += (Requirement("model", slot.subject.model[:19], "another", False, why),)
+    if slot and slot.cross:
+        why = "compiled on a host without this GPU, and not tuned"
+        rows += (Requirement("run", "once", "cross, never run", None, why),)
     return rows
 
 
@@ -113,7 +119,8 @@ def check_folder(
         slot = placed_slot(folder, path, records)
         row = _check(folder, path, slot.consumer if slot else None, options, hardware, toolchain)
         why = why_replaced(path, slot, identify)
-        rows.append(replace(row, problems=(*row.problems, why)) if why else row)
+        problems = (*row.problems, why) if why else row.problems
+        rows.append(replace(row, problems=problems, cross=slot is not None and slot.cross))
     return tuple(rows)
 
 

@@ -5,7 +5,7 @@
         "subject": {"model": "...", "arch": "gfx908", "shapes": {"x": [4, 3, 224, 224]}, "precision": "fp16",
             "sramecc": "+", "xnack": "-", "num_cu": 120},
         "files": [{"name": "resnet50/123/resnet50.mxr", "sha256": "..."}, ...],
-        "before": [...]}}}
+        "before": [...], "cross": false}}}
 
 A file belongs to mxr only if the ledger lists it with the sha256 that the file has now. Another artifact replaces that
 of a slot only if it is for the same consumer and subject; its toolchain may differ. `before` lists the files of the
@@ -89,7 +89,10 @@ class LedgerSubject:
 
 @dataclass(frozen=True, slots=True)
 class LedgerSlot:
-    """What was placed for one consumer and one subject: the artifact, its files, and the files of the one before."""
+    """What was placed for one consumer and one subject: the artifact, its files, and the files of the one before.
+
+    `cross`: the artifact was compiled without its GPU and has never run.
+    """
 
     consumer: str
     id: str
@@ -97,6 +100,7 @@ class LedgerSlot:
     subject: LedgerSubject
     files: tuple[LedgerEntry, ...]
     before: tuple[LedgerEntry, ...] = ()
+    cross: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ class ClaimFilter:
     """The jobs that one worker may claim. `job`: the full id of the only job that it wants.
 
     `lease`: the sha256 of the secret of the lease. `cross_lanes`: lane patterns for which it may cross-compile (see
-    `lanes.cross_lanes_of`).
+    `lanes.cross_lanes_of`). `returned`: what a worker can that counted as lost until this claim; else None.
     """
 
     worker: str
@@ -90,6 +90,7 @@ class ClaimFilter:
     lease: str
     job: str | None = None
     cross_lanes: tuple[str, ...] = ()
+    returned: job_protocol.WorkerCapabilities | None = None
 
     def topics(self) -> list[str]:
         """Return the topics whose events are a reason to try the claim again."""
@@ -103,19 +104,21 @@ def cross_topic(topic: str) -> str | None:
     return f"{namespace} {cross_lane}" if cross_lane else None
 
 
-def claim_filter(db: Database, namespace: str, message: job_protocol.Claim) -> ClaimFilter:
+def claim_filter(db: Database, rules: JobRules, namespace: str, message: job_protocol.Claim) -> ClaimFilter:
     """Return what a claim covers.
 
     Raises `NotFoundError` for an unknown worker or job, and `NoWorkerError` for a job that the worker cannot compile.
     """
     with db.reading() as session:
         worker = workers.authenticate(session, namespace, message.credential)
+        lost = worker.seen_at < now(session) - rules.lost_after
         job = tracking.find_job(session, namespace, message.job) if message.job else None
     if job is not None and lanes.compile_method(worker.can_json, job.lane, job.constraints_json) is None:
         raise needed.no_worker_error(_request(job))
     can = lanes.capabilities_of(worker.can_json)
     lease, crossed = workers.digest_of(message.lease), lanes.cross_lanes_of(can)
-    return ClaimFilter(worker.id, namespace, lanes.lanes_of(can), lease, job.id if job else None, crossed)
+    wanted = job.id if job else None
+    return ClaimFilter(worker.id, namespace, lanes.lanes_of(can), lease, wanted, crossed, can if lost else None)
 
 
 def _request(row: Row) -> Request:

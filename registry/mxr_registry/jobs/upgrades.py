@@ -1,4 +1,4 @@
-"""Compile again, on the GPU itself, what was cross-compiled for it: when a worker with that GPU registers.
+"""Compile again, on the GPU itself, what was cross-compiled for it: when a worker with that GPU registers, or is back.
 
 The jobs are the registry's own and have the lowest priority. Hosts get the tuned program at their next fetch, because
 it is preferred to the cross-compiled one.

@@ -32,7 +32,7 @@ from mxr.protocol.jobs import (
     Jobs,
 )
 from mxr.util.codec import HUGE
-from mxr_registry.jobs import finishing, lease_endings, leases, submission, tracking, transitions
+from mxr_registry.jobs import finishing, lease_endings, leases, submission, tracking, transitions, upgrades
 from mxr_registry.openapi import LOCATION, Responses, errors
 from mxr_registry.server.bodies import Large
 from mxr_registry.server.request_record import note
@@ -97,7 +97,10 @@ async def claim_job(
     A lease, or null if no suitable job arrives within `wait` seconds.
     """
     run = services.lease_threads.run
-    claims = await run(leases.claim_filter, services.db, caller.namespace, message)
+    claims = await run(leases.claim_filter, services.db, services.rules, caller.namespace, message)
+    if claims.returned:
+        queued = (services.db, services.store, services.rules, caller.namespace, claims.returned)
+        await run(upgrades.queue_upgrades, *queued)
     deadline = asyncio.get_running_loop().time() + message.wait
     async with services.notifier.subscribe(claims.topics(), request.receive) as subscription:
         subscription.worker = (claims.namespace, claims.worker)

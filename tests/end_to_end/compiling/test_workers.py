@@ -199,6 +199,11 @@ def test_a_host_without_a_gpu_fills_the_cache(
     assert (shown["attributes"]["tuning"], shown["attributes"]["num_cu"]) == ("cross", 42)
     assert (shown["provenance"]["worker"], shown["provenance"]["verified"]) == ("build/cross", None)
     assert mxr("inspect", found["path"], "--json").json["archs"] == ["gfx1100"]
+    placed = tmp_path / "placed" / "model.mxr"
+    mxr(*ask[:-1], "--allow", "cross", "-o", placed)
+    where = ("--arch", "gfx1100", "--rocm", "7.2", "--migraphx", "2.15", "--num-cu", "42")
+    for path in (placed, placed.parent):
+        assert "cross, never run" in mxr("check", path, *where).out
 
 
 def test_a_cross_compile(mxr: Host, worker: Callable[..., Worker], convnet: Path, tmp_path: Path) -> None:

@@ -115,6 +115,15 @@ def test_the_first_worker_with_the_gpu_replaces_what_was_cross_compiled(registry
     assert registry.ok("GET", "/v1/jobs?state=queued")["items"] == [], "nothing is left"
 
 
+def test_so_does_a_worker_that_was_lost_and_is_back(registry: Any, parts: Parts) -> None:
+    own = registry.register_worker("mi100", mi100(parts))
+    registry.age_workers()
+    cross_compiled(registry, parts)
+    assert registry.ok("GET", "/v1/jobs?state=queued")["items"] == []
+    lease = registry.claim(own)
+    assert lease and not lease["cross"]
+
+
 @on_sqlite
 def test_nothing_is_replaced_where_the_operator_says_so(start: Start, parts: Parts) -> None:
     registry = start(config="[work]\nupgrade_cross = false\n")

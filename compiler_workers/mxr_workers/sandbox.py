@@ -78,7 +78,7 @@ _CHUNK = 1 << 16
 class ChildLimits:
     """The most `seconds` that the child may run, and the most bytes of `memory` and `disk` for all its descendants.
 
-    `disk`: of its folder; 0 is half of what is free at its start.
+    `disk`: of its folder; 0 is nine tenths of what is free at its start.
     """
 
     seconds: float

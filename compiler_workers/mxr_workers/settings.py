@@ -147,7 +147,7 @@ class CompileSettings:
         unit=BYTES,
         least=0,
         example='"100GiB"',
-        absent="half of what is free at its start",
+        absent="nine tenths of what is free at its start",
     )
     sandbox: str = setting(
         "auto",
@@ -189,12 +189,12 @@ class WorkerSettings:
 
     `registry`: how to reach the registry. `name`: of this host. `spool`: its folder. `python`: the interpreter that has
     migraphx. `seconds`: the time limit of a compile; `tuning_seconds`: of a compile with exhaustive tuning. `memory`:
-    the limit in bytes for a compile and all its processes; `disk`: that of its folder, 0 for half of what is free at
-    its start. `grace`: seconds that a running compile may continue after the worker is told to stop. `sandbox`: auto,
-    require or off. `trust`: whose jobs it takes while a wall is open. `kinds`: gpu, ref; empty for every kind that
-    works on this host. `cross`: the archs for which it cross-compiles. `job`: the only job to run. `once`: run one job
-    in each slot. `drain`: stop when the queue has no job for this worker. `environ`: the worker's environment, of which
-    children see the allowed variables.
+    the limit in bytes for a compile and all its processes; `disk`: that of its folder, 0 for nine tenths of what is
+    free at its start. `grace`: seconds that a running compile may continue after the worker is told to stop. `sandbox`:
+    auto, require or off. `trust`: whose jobs it takes while a wall is open. `kinds`: gpu, ref; empty for every kind
+    that works on this host. `cross`: the archs for which it cross-compiles. `job`: the only job to run. `once`: run one
+    job in each slot. `drain`: stop when the queue has no job for this worker. `environ`: the worker's environment, of
+    which children see the allowed variables.
     """
 
     registry: ClientSettings

@@ -68,7 +68,7 @@ class Supervisor:
         self.peak_vram: int | None = None
         self.folder = os.open(request["folder"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.disk: float = 0
-        self.disk_limit = request["disk"] or free_of(self.folder)[0] // 2
+        self.disk_limit = request["disk"] or free_of(self.folder)[0] * 9 // 10
         self.initial_oom_kills = oom_kills()
 
     def start(self) -> None:

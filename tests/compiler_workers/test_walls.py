@@ -279,6 +279,24 @@ os.abort()
     assert not any(mark.encode() in words for words in running)
 
 
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_child_that_fills_the_disk_is_ended(tmp_path: Path, way: str, removed: bool) -> None:
+    script = f"""
+import os, time
+kept = []
+for number in range(300):
+    kept.append(open(str(number), "wb", buffering=0))
+    kept[-1].write(bytes(1 << 20))
+    if {removed}:
+        os.unlink(str(number))
+time.sleep(600)
+"""
+    policy = replace(policy_for([sys.prefix, sys.base_prefix], [], 1 << 30), bubblewrap=way).more(write=[tmp_path])
+    limits = ChildLimits(60, 1 << 30, disk=50 << 20)
+    found = run_child([sys.executable, "-c", script], {}, tmp_path, {"PATH": "/usr/bin"}, limits, walls=policy)
+    assert (found.why, found.stuck) == ("disk", ())
+
+
 def test_what_is_protected_stays_closed_in_a_folder_that_may_be_read(tmp_path: Path) -> None:
     for name in ("packages/a", "home/site", "home/.config", "home/spool"):
         (tmp_path / name).mkdir(parents=True)

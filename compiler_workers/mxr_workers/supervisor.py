@@ -120,7 +120,7 @@ class Supervisor:
         tree = descendants(os.getpid())
         self.most = max(self.most, len(tree))
         self.peak = max(self.peak, sum(map(memory_of, tree)))
-        self.disk = disk_of(self.folder) + sum(removed_of(tree, os.fstat(self.folder).st_dev).values())
+        self.disk = disk_of(self.folder) + removed_of(tree, os.fstat(self.folder).st_dev)
         vram = [size for size in map(vram_of, tree) if size is not None]
         if vram:
             self.peak_vram = max(self.peak_vram or 0, sum(vram))
@@ -255,7 +255,8 @@ def disk_of(folder: int) -> float:
                 left -= 1
                 if left < 0 or depth > MAX_DEPTH:
                     raise OverflowError
-                with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                # The child changes it meanwhile, and must not end this by what it does.
+                with contextlib.suppress(OSError):
                     row = os.stat(entry.name, dir_fd=here, follow_symlinks=False)
                     found += row.st_blocks * 512
                     if stat.S_ISDIR(row.st_mode):
@@ -286,17 +287,20 @@ def open_folder(name: str, above: int) -> int:
         return os.open(name, how | os.O_RDONLY, dir_fd=above)
 
 
-def removed_of(tree: list[int], device: int) -> dict[int, int]:
-    """Bytes of the files of a disk that these processes have open, and that no folder has: by inode."""
-    found = {}
+def removed_of(tree: list[int], device: int) -> float:
+    """Bytes of the files of a disk that these processes have open, and that no folder has; infinite for too many."""
+    found, left = {}, MAX_FILES
     for pid in tree:
-        with contextlib.suppress(OSError):
-            for handle in (PROC / str(pid) / "fd").iterdir():
+        with contextlib.suppress(OSError), os.scandir(PROC / str(pid) / "fd") as handles:
+            for handle in handles:
+                left -= 1
+                if left < 0:
+                    return float("inf")
                 with contextlib.suppress(OSError):
                     row = handle.stat()
                     if stat.S_ISREG(row.st_mode) and row.st_nlink == 0 and row.st_dev == device:
                         found[row.st_ino] = row.st_blocks * 512
-    return found
+    return sum(found.values())
 
 
 def vram_of(pid: int, root: Path = Path("/sys/class/kfd/kfd/proc")) -> int | None:

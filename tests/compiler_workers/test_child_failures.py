@@ -340,6 +340,15 @@ def test_a_compile_that_fills_the_disk_is_ended(gpu_compiler: GraphCompiler, rem
     [
         "for number in range(100_001): open(str(number), 'w').close()",
         "for number in range(70): os.mkdir('deep'); os.chdir('deep')",
+        """
+import resource
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+each = min(hard, 10_000)
+resource.setrlimit(resource.RLIMIT_NOFILE, (each, hard))
+for number in range(100_000 // (each - 50) + 1):
+    if os.fork() == 0:
+        for number in range(each - 50): os.dup(0)
+        time.sleep(600)""",
         "os.mkdir('closed'); open('closed/large', 'wb').write(bytes(60 << 20)); os.chmod('closed', 0)",
     ],
 )

@@ -48,32 +48,37 @@ def lease(number: int, data: bytes, name: str = "model.onnx") -> job_protocol.Le
 def test_a_compile_that_crashed_before_runs_alone(tmp_path: Path) -> None:
     running: list[str] = []
     seen: list[tuple[str, ...]] = []
-    begun, end = {name: threading.Event() for name in "abcd"}, {name: threading.Event() for name in "abcd"}
+    begun, waits, end = ({name: threading.Event() for name in "abcd"} for _ in range(3))
 
-    def compile_it(name: str, alone: bool) -> None:
+    def compile_it(name: str) -> None:
+        def wait() -> bool:
+            waits[name].set()
+            return False
+
         # A slot of another process has a spool of its own in the same folder.
-        with Spool(tmp_path).turn(lambda: False, alone=alone):
+        with Spool(tmp_path).turn(wait, alone=name == "c"):
             running.append(name)
             seen.append(tuple(running))
             begun[name].set()
-            assert end[name].wait(20)
+            end[name].wait(60)
             running.remove(name)
 
-    threads = {}
-    for name, alone in (("a", False), ("b", False), ("c", True), ("d", False)):
-        threads[name] = threading.Thread(target=compile_it, args=(name, alone))
-        threads[name].start()
-        if name in "ab":
-            assert begun[name].wait(20)
-    with pytest.raises(InterruptionError), Spool(tmp_path).turn(lambda: True, alone=False):
-        pass
-    end["a"].set()
-    threads["a"].join(20)
-    assert not begun["c"].is_set(), "another one runs"
-    for name in "bcd":
-        end[name].set()
-    for thread in threads.values():
-        thread.join(20)
+    threads = {name: threading.Thread(target=compile_it, args=(name,)) for name in "abcd"}
+    try:
+        for name, at in (("a", begun), ("b", begun), ("c", waits), ("d", waits)):
+            threads[name].start()
+            assert at[name].wait(60)
+        with pytest.raises(InterruptionError), Spool(tmp_path).turn(lambda: True, alone=False):
+            pass
+        end["a"].set()
+        threads["a"].join(60)
+        assert not begun["c"].is_set(), "another one runs"
+    finally:
+        for each in end.values():
+            each.set()
+        for thread in threads.values():
+            if thread.ident:
+                thread.join(60)
     assert ("c",) in seen and not any("c" in each and len(each) > 1 for each in seen)
 
 

@@ -326,9 +326,9 @@ def onnx_named(name: str) -> bytes:
 
 @pytest.fixture
 def hasty(databases: Databases, tmp_path: Path, start: Start) -> Any:
-    """A registry that waits for nobody."""
+    """A registry with one connection, for which nobody waits as long as it waits for a lock."""
     config = tmp_path / "registry.toml"
-    config.write_text("[database]\nlock = 0.2\nstatement = 0.5\npool = 1\nwait = 0.2\n")
+    config.write_text("[database]\nlock = 3\nstatement = 6\npool = 1\nwait = 0.2\n")
     rows = databases(tmp_path / "data")
     return start(rows=Rows(rows.url, rows.environ | {"MXR_REGISTRY_CONFIG": str(config)}))
 

@@ -70,7 +70,8 @@ def _stopped(ending: ChildResult, memory: int | None) -> CompileFailure | None:
     if ending.why == "processes":
         return CompileFailure("poison", "processes", f"Started too many processes (phase: {ending.phase}).")
     if ending.why == "disk":
-        return CompileFailure("transient", "disk", f"Exceeded its space on the disk (phase: {ending.phase}).")
+        message = f"Exceeded its space on the disk (worker.disk), or made too many files (phase: {ending.phase})."
+        return CompileFailure("transient", "disk", message)
     if ending.why == "full":
         return CompileFailure("transient", "worker", f"The disk of the worker is full (phase: {ending.phase}).")
     if ending.why == "stopped":

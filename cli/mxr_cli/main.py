@@ -22,6 +22,9 @@ GROUPS = {
         "ls": "List the artifacts in the registry",
         "show": "Show the details of an artifact",
         "promote": "Make an artifact the first choice for its key",
+        "yank": "Let no request choose an artifact any more",
+        "quarantine": "Give an artifact to nobody any more",
+        "unyank": "End a yank or a quarantine",
         "history": "List who published, promoted and removed what",
         "rm": "Remove an artifact from the registry",
     },
@@ -66,6 +69,7 @@ COMMANDS = {name: line for group in GROUPS.values() for name, line in group.item
 
 MODULES = (
     dict.fromkeys(("ls", "show", "promote", "rm"), "artifacts")
+    | dict.fromkeys(("yank", "quarantine", "unyank"), "recall")
     | dict.fromkeys(("logout", "whoami"), "login")
     | {"identity": "key", "diff": "inspect", "import": "import_", "open": "open_"}
 )
@@ -88,7 +92,7 @@ Exit codes:
   3   no such artifact, model or file
   4   not compiled yet
   5   the compile failed
-  6   mismatch: refused because it would not fit
+  6   mismatch: refused because it would not fit, or was recalled
   7   not allowed
   8   no worker can compile this
   65  damaged or foreign file

@@ -11,7 +11,8 @@
     ├── NotCompiledError         4  not_compiled      the compile is queued or running
     ├── CompileFailedError       5  compile_failed    the compile failed
     ├── MismatchError            6  mismatch          refused as incompatible; context.differences lists the fields
-    │   └── ConflictError        6  conflict          the registry holds different data under this name
+    │   ├── ConflictError        6  conflict          the registry holds different data under this name
+    │   └── RecalledError        6  recalled          the program was yanked or quarantined; context.reason says why
     ├── NotAllowedError          7  not_allowed       permission denied
     │   ├── UnauthenticatedError 7  unauthenticated   the request has no valid token
     │   └── WouldOverwriteError  7  would_overwrite   a file is in the way, and it may not be replaced
@@ -197,6 +198,17 @@ class ConflictError(MismatchError):
 
     code = "conflict"
     usual_hint = "The registry was not changed. Use another name, or remove the existing entry first."
+
+
+class RecalledError(MismatchError):
+    """The program was recalled and must no longer be used."""
+
+    code, status = "recalled", 410
+    usual_hint = (
+        "Use another program: fetch without a lock, or write a new lock with `mxr lock`. If it is good after all, "
+        "`mxr unyank ID` ends it."
+    )
+    api_hint = "Request another program. `DELETE /v1/artifacts/{id}/recall` ends it."
 
 
 class NotAllowedError(MxrError):

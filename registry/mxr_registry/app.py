@@ -39,6 +39,7 @@ from .routes import (
     models,
     pipelines,
     queue,
+    recalls,
     resolve,
     tokens,
     uses,
@@ -58,7 +59,7 @@ log = logging.getLogger("mxr_registry")
 
 # What fleets call most comes first, and fixed paths come before those with an id in their place.
 MODULES = (
-    *(resolve, health, artifacts, locks, uses, blobs, models, pipelines, jobs, job_logs, workers, queue),
+    *(resolve, health, artifacts, recalls, locks, uses, blobs, models, pipelines, jobs, job_logs, workers, queue),
     *(events, tokens, api_page),
     *(home, explain, matrix, artifact, jobs_pages, fleet, sign_in, assets),
 )

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
-from mxr.artifact import field_docs, matching, records, target
+from mxr.artifact import field_docs, matching, recall, records, target
 from mxr.artifact.attributes import ALLOWANCES, LIBRARIES
 from mxr.artifact.key import Key
 from mxr.consumers.ort.recording_form import BY_WORKERS
@@ -57,6 +57,7 @@ ERRORS: dict[int, str] = {
     413: "The body is too large.",
     414: "The path or the query is too long.",
     415: "The body is neither JSON nor bytes, as this path takes them.",
+    410: "The artifact was recalled.",
     416: "The range is beyond the end of the file.",
     422: "The request, or a document in it, breaks a rule.",
     429: "This client has too much checked at the same time.",
@@ -81,6 +82,7 @@ ENUMERATIONS: Mapping[tuple[str, ...], tuple[str, str]] = {
     jobs.WORKER_STATES: ("WorkerState", "The state of a worker."),
     matching.ORIGINS: ("Origin", "Who made an artifact."),
     matching.SERVE_RULES: ("ServeRule", "Which artifacts answer requests."),
+    recall.WORDS: ("RecallWord", "What is said of an artifact that must no longer be used."),
     records.EVIDENCE: ("ModelEvidence", "How the model of an artifact is known."),
     tuple(SCOPES): ("Scope", "What a token allows."),
     access.STATES: ("TokenState", "The state of a token."),

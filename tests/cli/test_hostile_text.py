@@ -263,6 +263,7 @@ def test_errors_of_a_hostile_registry(refusing: str, shown: Shown, monkeypatch: 
     )
     for words in (
         *(("ls",), ("show", "ab"), ("promote", "ab"), ("rm", "ab", "--yes"), ("jobs",), ("jobs", "ab", "--cancel")),
+        *(("yank", "ab", "--reason", EVIL), ("quarantine", "ab", "--reason", EVIL), ("unyank", "ab")),
         *(("workers",), ("lock", "--registered"), ("lock", "--register", "x"), ("lock", "m.onnx", *REF_TARGET)),
         *(("fetch", "m.onnx", "--kind", "ref"), ("fetch", "m.onnx", "--arch", "gfx908")),
         *(("fetch", "m.onnx", *REF_TARGET), ("fetch", "m.onnx", *REF_TARGET, "--on-miss", "wait", "--debug")),

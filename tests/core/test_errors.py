@@ -23,6 +23,7 @@ EXITS = {
     "compile_failed": 5,
     "mismatch": 6,
     "conflict": 6,
+    "recalled": 6,
     "not_allowed": 7,
     "unauthenticated": 7,
     "would_overwrite": 7,

@@ -29,7 +29,7 @@ INSTALLERS = [
 
 WIDTH = 120
 UNBREAKABLE = 80
-READERS = 7
+READERS = 8
 MAX_PAGES = 3
 
 FENCE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)

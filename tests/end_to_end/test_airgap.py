@@ -118,7 +118,7 @@ def test_by_ids(host: Hosts, published: dict[str, Any], model: Path, gpu: tuple[
 
 
 def test_what_is_gone_cannot_be_exported(host: Hosts, locked: Path, mxr: Host, published: dict[str, Any]) -> None:
-    mxr("rm", published["id"], "--yes")
+    mxr("rm", published["id"], "--yes", "--force")
     other = host("other")
     error = other("export", locked, "-o", "bundle.tar", "--json", expect=3).error
     assert published["id"] == error["context"]["id"] and "was removed" in error["detail"]

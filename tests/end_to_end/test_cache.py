@@ -127,7 +127,7 @@ def test_a_removed_artifact_is_not_served_after_max_age_neither_online_nor_away_
     mxr("lock", model, *gpu)
     identity = mxr(*exact).json["id"]
     other(*exact)
-    other("rm", identity, "--yes")
+    other("rm", identity, "--yes", "--force")
     assert mxr(*exact).json["id"] == identity, "within max_age nobody asks"
     age(mxr, 2 * HOUR)
     mxr("fetch", model, *gpu, "--locked", expect=3)
@@ -164,7 +164,7 @@ def test_a_removed_artifact_is_not_served_from_a_bundle_either(
     for words in (exact, locked, exact, locked):
         assert carried(*words).json["id"] == identity
     assert registry.requests("GET /v1/artifacts/") == before + 1, "what was only imported is asked about once"
-    mxr("rm", identity, "--yes")
+    mxr("rm", identity, "--yes", "--force")
     age(mxr, 2 * HOUR)
     age(carried, 2 * HOUR)
     for each, first, second in ((mxr, exact, locked), (carried, locked, exact), (late, locked, exact)):

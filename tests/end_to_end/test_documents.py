@@ -33,6 +33,7 @@ COMMANDS = (
     ),
     *("consumers", "cache", "cache dir", "cache ls", "cache verify", "cache prune", "cache rm", "jobs", "workers"),
     *("precompile", "plan", "lock", "verify", "export", "import", "kserve-init", "config"),
+    *("yank", "quarantine", "unyank"),
     *("login", "logout", "whoami", "open", "completion", "misses", "history"),
 )
 
@@ -124,6 +125,11 @@ def test_documents_of_a_program_s_life(
     shown = mxr("show", published["id"], "--json").json
     holds(shown, *rows[0], "manifest")
     holds(mxr("promote", published["id"], "--json").json, "id", "promoted_at")
+    for word in ("yank", "quarantine"):
+        said = mxr(word, published["id"], "--reason", "x", "--json").json
+        holds(said, "id", "recall")
+        holds(said["recall"], "word", "reason", "recalled_at", "recalled_by")
+    assert mxr("unyank", published["id"], "--json").json == {**said, "ended": True}
 
     (held,) = mxr("cache", "ls", "--json").json["files"]
     assert (held["sha256"], held["id"]) == (published["sha256"], published["id"])
@@ -134,7 +140,7 @@ def test_documents_of_a_program_s_life(
     assert mxr("cache", "rm", "--all", "--json").json["removed"]
     assert not mxr.cache.exists() or not list(mxr.cache.rglob("*.json"))
 
-    assert mxr("rm", published["id"], "--yes", "--json").json == {"id": published["id"], "removed": True}
+    assert mxr("rm", published["id"], "--yes", "--force", "--json").json == {"id": published["id"], "removed": True}
 
 
 def test_documents_about_files(mxr: Host, programs: Programs) -> None:

@@ -161,7 +161,7 @@ def test_what_is_gone_is_said(
 ) -> None:
     mxr("lock", model, *gpu)
     mxr("fetch", "--locked")
-    mxr("rm", published["id"], "--yes")
+    mxr("rm", published["id"], "--yes", "--force")
     gone = mxr("lock", "--check", "--json", expect=3).error
     assert [(each["id"], each["state"]) for each in gone["context"]["entries"]] == [(published["id"], "gone")]
     assert mxr("fetch", "--locked", model, *gpu, "--json").json["source"] == "cache"
@@ -259,7 +259,7 @@ def test_nothing_is_downloaded_unless_all_of_a_lock_is_there(
     locked: Host, host: Hosts, published: dict[str, Any]
 ) -> None:
     """The last entry is gone: those before it are not downloaded for nothing."""
-    locked("rm", published["id"], "--yes")
+    locked("rm", published["id"], "--yes", "--force")
     fresh = host("fresh")
     (fresh.home / "mxr.lock").write_bytes((locked.home / "mxr.lock").read_bytes())
     assert json.loads((fresh.home / "mxr.lock").read_text())["entries"][-1]["id"] == published["id"]

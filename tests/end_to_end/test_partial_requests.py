@@ -125,7 +125,7 @@ def test_none_says_everything_at_once(mxr: Host, model: Path, published: dict[st
     ):
         error = mxr("fetch", model, *words, "--json", expect=3).error
         assert field in {each["field"] for each in error["context"]["nearest"][0]["differences"]}, words
-    mxr("rm", published["id"], "--yes")
+    mxr("rm", published["id"], "--yes", "--force")
     assert "mxr: No program of" in mxr("fetch", model, *ARCH, expect=3).err
 
 
@@ -284,7 +284,7 @@ def test_another_release_of_rocm_is_accepted_where_it_is_allowed(
     # That of the same release comes first, and the cache asks the registry for it.
     newer = push(mxr, model, programs.gfx908, "--rocm", "10.1", "--for", "python")
     assert mxr(*words, "--allow", "rocm", "--json").json["id"] == newer
-    mxr("rm", newer, "--yes")
+    mxr("rm", newer, "--yes", "--force")
     # A namespace allows it for everybody, also where the host tells a patch: it does not ask for that one.
     other = host("two", registry.url)
     file = tmp_path / "host.json"

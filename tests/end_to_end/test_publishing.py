@@ -81,9 +81,9 @@ def test_the_first_stays_first_until_another_is_promoted(
     assert fetched() == second["id"]
     mxr("promote", first["id"][:10])
     assert fetched() == first["id"]
-    mxr("rm", first["id"], "--yes")
+    mxr("rm", first["id"], "--yes", "--force")
     assert fetched() == second["id"]
-    mxr("rm", second["id"], "--yes")
+    mxr("rm", second["id"], "--yes", "--force")
     host("newcomer")("fetch", model, *ASKED, "--refresh", expect=3)
     mxr("show", first["id"], expect=3)
     mxr("rm", first["id"], "--yes", expect=3)

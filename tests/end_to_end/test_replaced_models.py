@@ -117,7 +117,7 @@ def test_what_was_removed_is_neither_exported_nor_published_again(
     mxr("lock", model, *gpu, "-o", tmp_path / "m.lock")
     old = tmp_path / "old.tar"
     mxr("export", id, "-o", old)
-    mxr("rm", id, "--yes")
+    mxr("rm", id, "--yes", "--force")
     assert "was removed by" in mxr("show", id, expect=3).err
     sources = (id, tmp_path / "m.lock")
     for source in sources:

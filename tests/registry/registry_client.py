@@ -48,6 +48,7 @@ TABLES = (
         "miss_askers",
         "misses",
         "tombstones",
+        "recalls",
     ),
 )
 """What `clear` empties, in the order that references allow."""

@@ -48,5 +48,5 @@ def test_an_artifact_and_a_lock_are_confirmed_by_their_entity_tags(server: Regis
     changed = server.get(path, if_none_match=hit["etag"])
     assert changed.status == 200 and changed.headers["etag"] != hit["etag"]
     server.ok("DELETE", "/v1/locks/prod")
-    server.ok("DELETE", path)
+    server.ok("DELETE", path + "?force=yes")
     assert server.get(path, if_none_match="*").status == 404

@@ -272,6 +272,16 @@ def test_every_operation_answers_as_described(server: RegistryUnderTest) -> None
     assert server.get("/v1/locks/release", if_none_match=tag).status == 304
     for method, path in (("GET", "/v1/locks"), ("DELETE", "/v1/locks/release")):
         server.ok(method, path)
+    assert server.error("DELETE", f"/v1/artifacts/{id}")["context"]["used"]
+    said = {"word": "quarantined", "reason": "wrong results"}
+    server.ok("PUT", f"/v1/artifacts/{id}/recall", said)
+    assert server.error("PUT", f"/v1/artifacts/{id}/recall", said | {"word": "yanked"})["code"] == "conflict"
+    assert server.call("PUT", "/v1/artifacts/00000000/recall", said)[0] == 404
+    assert server.get(f"/v1/artifacts/{id}/files/model.mxr").status == 410
+    server.ok("GET", "/v1/recalls")
+    server.ok("DELETE", f"/v1/artifacts/{id}/recall")
+    assert server.call("DELETE", f"/v1/artifacts/{id}/recall")[0] == 404
+    server.ok("PUT", f"/v1/artifacts/{id}/recall", said)
     server.ok("DELETE", f"/v1/artifacts/{id}")
     assert server.call("DELETE", f"/v1/artifacts/{id}")[0] == 404
     sign_off(server.ok, worker)

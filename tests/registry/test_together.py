@@ -113,7 +113,7 @@ def test_what_a_resolve_finds_stays_whole_while_it_is_removed(both: Any, parts: 
     def work(number: int) -> tuple[int, Any]:
         registry = both[number % 2]
         if number % 4 == 0:
-            return registry.call("DELETE", f"/v1/artifacts/{id}")
+            return registry.call("DELETE", f"/v1/artifacts/{id}?force=yes")
         if number % 4 == 1:
             return registry.call("POST", "/v1/artifacts", body)
         return registry.call("POST", "/v1/resolve", {"key": body["key"]})

@@ -36,10 +36,16 @@ def artifact_cells(artifact: ListedArtifact) -> tuple[str, ...]:
         artifact.id[:12] + ("*" if artifact.promoted_at else ""),
         f"{target}/{attributes.num_cu}" if attributes.num_cu else target,
         *key_words(key)[1:],
-        artifact.origin if artifact.state == INTACT else f"{artifact.origin}, {artifact.state}",
+        ", ".join([artifact.origin, *_states(artifact)]),
         format_size(artifact.size),
         format_time(artifact.published_at),
     )
+
+
+def _states(artifact: ListedArtifact) -> list[str]:
+    """What keeps an artifact from requests: its bytes are lost, or it was recalled."""
+    recalled = [] if artifact.recall is None else [artifact.recall.word]
+    return [*([] if artifact.state == INTACT else [artifact.state]), *recalled]
 
 
 @command()
@@ -56,7 +62,7 @@ def artifact_cells(artifact: ListedArtifact) -> tuple[str, ...]:
 @click.option("--migraphx", metavar="X.Y", help="Only artifacts of this MIGraphX version.")
 @click.option("--rocm", metavar="X.Y", help="Only artifacts of this ROCm version.")
 @click.option("--precision", metavar="P", help="Only artifacts with this precision, as in the key.")
-@click.option("--state", metavar="STATE", help="Only artifacts in this state: intact, or lost (bytes of it are).")
+@click.option("--state", metavar="STATE", help="Only artifacts in this state: intact, lost, yanked or quarantined.")
 @click.option("--input", "input_", metavar="NAME", help="Only artifacts with an input of this name.")
 @click.option(
     "--limit", type=click.IntRange(1), metavar="N", default=100, show_default=True, help="List at most N artifacts."
@@ -94,8 +100,16 @@ def ls(
         note(f"mxr: there are more artifacts; use --limit {limit * 10} to list them")
 
 
+def _show_recall(artifact: ListedArtifact) -> None:
+    if recall := artifact.recall:
+        said = f"{recall.word} {format_time(recall.recalled_at)} UTC by {recall.recalled_by}"
+        echo(f"recall     {said}: {recall.reason}")
+
+
 def _answers(artifact: ListedArtifact) -> str:
     """Whether an artifact answers requests, and why."""
+    if artifact.recall is not None:
+        return f"no: it was {artifact.recall.word}"
     if artifact.state != INTACT:
         return f"no: it is {artifact.state}; push it again, or have it compiled again"
     yes = "yes" if artifact.answers_requests else "no"
@@ -134,6 +148,7 @@ def show(session: Session, identity: str) -> None:
         echo(f"restored   {format_time(artifact.restored_at)} UTC by {artifact.restored_by}, after a removal")
     echo(f"promoted   {format_time(artifact.promoted_at)} UTC" if artifact.promoted_at else "promoted   no")
     echo(f"answers    {_answers(artifact)}")
+    _show_recall(artifact)
     compiled = "a worker compiled it from this model" if artifact.model == "verified" else "claimed by the publisher"
     echo(f"model      {artifact.key.model}  ({compiled})")
     if artifact.model_name:
@@ -172,12 +187,15 @@ def promote(session: Session, identity: str) -> None:
 @command()
 @click.argument("identity", metavar="ID", shell_complete=completes(ARTIFACTS))
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@click.option("--force", is_flag=True, help="Remove it also if registered locks pin it; for administrators.")
+@click.option(
+    "--force", is_flag=True, help="Remove it also if registered locks pin it, or it was used; for administrators."
+)
 @common
 def rm(session: Session, identity: str, yes: bool, force: bool) -> None:
     """Remove artifact ID from the registry. Its data is deleted once no other artifact uses it.
 
-    Locks that name it call it gone: `mxr lock --check` and `mxr fetch --locked` exit with 3.
+    Locks that name it call it gone: `mxr lock --check` and `mxr fetch --locked` exit with 3. A removal reaches no copy
+    in caches and bundles: an artifact that was used must be recalled first, with `mxr yank` or `mxr quarantine`.
     """
     client = session.client()
     artifact = client.artifact(identity)

@@ -79,16 +79,16 @@ def _document(entry: CacheEntry, status: os.stat_result, used_at: float) -> dict
         "key": record.artifact.key.to_json() if record else None,
         "source": entry.source or None,
         "age": record.age if record else None,
-        "gone": record.gone if record else None,
+        "gone": record.refused if record else None,
     }
 
 
 def _confirmed(record: CachedArtifact | None) -> str:
-    """When the registry confirmed an artifact last, or that it removed it."""
+    """When the registry confirmed an artifact last, or that it removed or recalled it."""
     if record is None:
         return "?"
-    if record.gone:
-        return record.gone
+    if word := record.refused or (record.artifact.recall and record.artifact.recall.word):
+        return word
     return "-" if record.age is None else format_time(time.time() - record.age)
 
 

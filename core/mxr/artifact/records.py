@@ -16,6 +16,7 @@ from .field_docs import SHA256
 from .key import MODEL_DOC, Key
 from .manifest import Manifest, artifact_id, check_name
 from .matching import ORIGINS, PUBLISHER, SERVE_RULES, Candidate, allows
+from .recall import Recall
 
 INTACT, LOST = STATES = ("intact", "lost")
 """Whether the registry has the bytes of an artifact."""
@@ -108,16 +109,25 @@ class ListedArtifact:
     state: Annotated[
         str, Doc("`lost`: the registry's store lacks bytes of it, so it answers no request.", enum=STATES)
     ] = INTACT
+    recall: Annotated[Recall | None, Doc("What the registry says, if it must no longer be used.")] = None
 
     @property
     def answers_requests(self) -> bool:
-        """True if the rule of its namespace lets it answer requests; by its id, it is served in any case."""
-        return allows(self.serve, self.origin, promoted=self.promoted_at is not None)
+        """True if it is not recalled, and the rule of its namespace lets it answer requests.
+
+        By its id it is served in any case, unless it is quarantined.
+        """
+        return self.recall is None and allows(self.serve, self.origin, promoted=self.promoted_at is not None)
 
     def candidate(self, related: RelatedKey | None = None) -> Candidate:
         """Return it as a candidate for a request: for its own key, or for one that it can serve, too."""
         promoted, order = self.promoted_at or 0, round(self.published_at * 1000)
         return Candidate(self.id, self.attributes, promoted, order, related, self.origin, self.found)
+
+    def refuse_quarantined(self) -> None:
+        """Raise `RecalledError` if nobody may get it."""
+        if self.recall is not None and self.recall.refuses:
+            raise self.recall.error(self.id)
 
     @property
     def claimed(self) -> tuple[str, ...]:

@@ -67,9 +67,11 @@ def collect_records(
 def _named(identity: str, cache: Cache, client: Client, include_removed: bool) -> Artifact:
     """The artifact of this id from the registry, or from the cache: see `_held`."""
     try:
-        return client.artifact(identity)
+        artifact = client.artifact(identity)
     except NotFoundError as gone:
-        return _held(identity, cache, include_removed, gone)
+        artifact = _held(identity, cache, include_removed, gone)
+    artifact.refuse_quarantined()
+    return artifact
 
 
 def _held(identity: str, cache: Cache, include_removed: bool, gone: NotFoundError) -> Artifact:

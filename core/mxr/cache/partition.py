@@ -83,7 +83,7 @@ class CachePolicy:
 
 
 REMOVED = "removed"
-"""The registry's last word on an artifact that it no longer has. Other words follow with `yank` and `revoke`."""
+"""The registry's last word on an artifact that it no longer has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +108,12 @@ class CachedArtifact:
     gone: str | None = None
     imported: bool = False
 
+    @property
+    def refused(self) -> str | None:
+        """The registry's last word, if nobody may get the artifact: that it removed it, or quarantined it."""
+        recall = self.artifact.recall
+        return recall.word if recall is not None and recall.refuses else self.gone
+
 
 class CacheState(Enum):
     """How the cache may serve an artifact of which it has a record, or none."""
@@ -123,7 +129,7 @@ class CacheState(Enum):
     UNSUITABLE = "unsuitable"
     """Only offline: files of it are missing, or it is too old for what was relaxed."""
     GONE = "gone"
-    """Not at all: the registry removed it."""
+    """Not at all: the registry removed or quarantined it."""
     ABSENT = "absent"
     """Not at all: there is no record."""
 

@@ -31,6 +31,7 @@ from mxr.artifact.attributes import Request
 from mxr.artifact.manifest import File
 from mxr.artifact.matching import ANY, choose_candidate
 from mxr.artifact.partial import PartialRequest
+from mxr.artifact.recall import Recall
 from mxr.artifact.records import Artifact, Model
 from mxr.errors import (
     DamagedError,
@@ -79,6 +80,8 @@ class Cache:
         self._home = f"registries/{self.policy.home}"
         self.damaged: set[str] = set()
         """The sha256 of the programs that were found damaged and removed."""
+        self.recalled: dict[str, Recall] = {}
+        """What was passed over because the registry recalled it, by id."""
         self.defaults_away = False
         """The registry did not tell its request defaults in time: it is not asked again for this cache."""
         self._registry: str | None = None
@@ -355,6 +358,8 @@ class Cache:
                 if record.imported:
                     record = self._updated_by_registry(record)
                 artifact = record.artifact
+                if artifact.recall is not None:
+                    self.recalled[artifact.id] = artifact.recall
                 if record.gone is None and artifact.answers_requests and artifact.id not in held:
                     held[artifact.id] = record
                     candidates.append(artifact.candidate(related))
@@ -368,7 +373,7 @@ class Cache:
         """Return how the artifact of a record may serve. Its files are not looked at."""
         if record is None:
             return CacheState.ABSENT
-        if record.gone:
+        if record.refused:
             return CacheState.GONE
         if record.age is not None and 0 <= record.age <= self.policy.max_age:
             return CacheState.FRESH

@@ -24,7 +24,12 @@ from mxr.errors import (
 )
 from mxr.facts import ALLOWANCES, command_words, stated
 
-LISTS = {"artifact": "`mxr ls`", "job": "`mxr jobs`", "lock": "`mxr lock --registered`"}
+LISTS = {
+    "artifact": "`mxr ls`",
+    "recall": "`mxr ls --state yanked` (or quarantined)",
+    "job": "`mxr jobs`",
+    "lock": "`mxr lock --registered`",
+}
 """The commands that list objects, by `context.object`."""
 
 Context = Mapping[str, Any]
@@ -109,6 +114,13 @@ _TEXTS: tuple[tuple[type[MxrError], str, str], ...] = (
         "Replace the lock with one without this artifact, or remove it with `mxr lock --unregister NAME`. An "
         "administrator can remove the artifact nevertheless, with --force.",
     ),
+    (
+        ConflictError,
+        "used",
+        "Yank it (`mxr yank ID --reason TEXT`) or quarantine it (`mxr quarantine ID --reason TEXT`) first. An "
+        "administrator can remove it nevertheless, with --force.",
+    ),
+    (ConflictError, "word", "End the quarantine first: `mxr unyank ID`."),
     (NoSuchBlobError, "calibration", "Give the file of calibration data, so that it can be uploaded."),
     (ConflictError, "amendable", "To replace the facts of an artifact that you pushed, add --amend."),
     (ConflictError, "also_for", "Push the program of this model. If both have the same weights, add --also-for."),

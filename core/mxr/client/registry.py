@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from mxr.protocol import access, surveys
     from mxr.protocol import jobs as job_protocol
     from mxr.protocol.events import Event
+    from mxr.protocol.recalls import Recalled
 
 T = TypeVar("T")
 
@@ -198,6 +199,19 @@ class Client:
     def promote(self, identity: str) -> artifact_protocol.Artifact:
         """Make this artifact the first choice for its key."""
         return self.exchange(artifact_protocol.Artifact, "POST", f"/artifacts/{quote(identity, safe='')}/promote")
+
+    def recall(self, identity: str, word: str, reason: str) -> Recalled:
+        """Yank or quarantine an artifact. `word`: one of `mxr.artifact.recall.WORDS`."""
+        from mxr.protocol.recalls import RecallArtifact, Recalled
+
+        body = artifact_protocol.message_document(RecallArtifact(word, reason))
+        return self.exchange(Recalled, "PUT", f"/artifacts/{quote(identity, safe='')}/recall", body)
+
+    def end_recall(self, identity: str) -> Recalled:
+        """End the recall of an artifact, and return what was said of it."""
+        from mxr.protocol.recalls import Recalled
+
+        return self.exchange(Recalled, "DELETE", f"/artifacts/{quote(identity, safe='')}/recall")
 
     def remove(self, identity: str, *, force: bool = False) -> None:
         """Remove an artifact, with `force` also from the locks that pin it. A later sweep deletes its bytes."""

@@ -8,9 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mxr.artifact.key import MODEL
+from mxr.artifact.recall import QUARANTINED, YANKED
 from mxr.cache.store import Cache
 from mxr.display.text import counted, shell_quoted
-from mxr.errors import DamagedError, MismatchError, MxrError, NoSuchArtifactError, NotFoundError, UsageError
+from mxr.errors import (
+    DamagedError,
+    MismatchError,
+    MxrError,
+    NoSuchArtifactError,
+    NotFoundError,
+    RecalledError,
+    UsageError,
+)
 from mxr.request import model as models
 from mxr.util import disk
 from mxr.util.frozen import dataclass
@@ -26,7 +35,7 @@ OTHER_MODEL = "other_model"
 """The state of an entry. SAME: unchanged. OTHER: the registry resolves the request to another artifact now. GONE: the
 registry no longer has the artifact. UNSERVED: it has the artifact, but no artifact answers the request any more.
 CHANGED: the file has other content. OTHER_MODEL: the ONNX file that the lock names is another model. MISSING: the file
-does not exist."""
+does not exist. Besides, the words of `mxr.artifact.recall`: what the registry says of the artifact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +77,11 @@ def _check(entry: LockEntry, base: Path, identify: Callable[[Path], str], client
     if first == entry.id:
         return LockFinding(entry, SAME, first)
     try:
-        client.artifact(entry.id)
+        recall = client.artifact(entry.id).recall
     except NotFoundError:
         return LockFinding(entry, GONE, first)
+    if recall is not None:
+        return LockFinding(entry, recall.word, first)
     return LockFinding(entry, OTHER if first else UNSERVED, first)
 
 
@@ -116,7 +127,13 @@ def verify_entries(lock: LockFile, base: Path, cache: Cache, folder: Path | None
     identify = models.identifier(cache.memo)
     for found in _files_of_entries(lock, cache, folder):
         model = replaced_model(found.entry, base, identify, folder) if found.state == SAME else None
-        yield LockFinding(found.entry, OTHER_MODEL, path=model) if model else found
+        record = cache.artifact_record(found.entry.digest, found.entry.id) if found.state == SAME else None
+        if model:
+            yield LockFinding(found.entry, OTHER_MODEL, path=model)
+        elif record is not None and record.artifact.recall is not None:
+            yield LockFinding(found.entry, record.artifact.recall.word, path=found.path)
+        else:
+            yield found
 
 
 def _files_of_entries(lock: LockFile, cache: Cache, folder: Path | None) -> Iterator[LockFinding]:
@@ -170,6 +187,8 @@ WORDS = {
     GONE: "gone from the registry",
     UNSERVED: "in the registry, but it no longer answers its request",
     OTHER_MODEL: "the ONNX file is another model now",
+    YANKED: "yanked: no request gets it any more",
+    QUARANTINED: "quarantined: it must no longer be used",
     CHANGED: "changed",
     MISSING: "missing",
 }
@@ -192,11 +211,14 @@ def drift_error(findings: list[LockFinding]) -> MxrError | None:
 def damage_error(findings: list[LockFinding], lock: Path, folder: Path | None = None) -> MxrError | None:
     """The error for the findings of `verify_entries`, None if nothing changed. Changed files determine the error first.
 
-    `lock` and `folder`: what was verified. The hint is the command that mends it.
+    `lock` and `folder`: what was verified. The hint is the command that mends it. A lock may go on to name what was
+    yanked.
     """
-    message, context = _summary(findings, "on disk from the lock")
+    message, context = _summary([each for each in findings if each.state != YANKED], "on disk from the lock")
     if not context["entries"]:
         return None
+    if any(finding.state == QUARANTINED for finding in findings):
+        return RecalledError(message, hint="Write a new lock (`mxr lock`), and fetch what it names.", context=context)
     changed = any(finding.state == CHANGED for finding in findings)
     words = ["mxr fetch --locked"]
     if lock != Path(FILE_NAME):

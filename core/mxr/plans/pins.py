@@ -17,7 +17,7 @@ from mxr.artifact.matching import ANY, choose_candidate
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.records import Artifact
 from mxr.artifact.target import GfxArch
-from mxr.cache.store import CONFIRMABLE, Answer, Cache, CacheState
+from mxr.cache.store import CONFIRMABLE, Answer, Cache, CachedArtifact, CacheState
 from mxr.display.text import shell_quoted
 from mxr.errors import (
     DamagedError,
@@ -167,6 +167,13 @@ class PinnedArtifact:
     etag: str = ""
     warnings: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, artifact: Artifact, etag: str = "", warnings: tuple[str, ...] = ()) -> PinnedArtifact:
+        """Return the artifact, with a warning if it was yanked. Raises `RecalledError` if it was quarantined."""
+        artifact.refuse_quarantined()
+        yanked = () if artifact.recall is None else (artifact.recall.sentence(artifact.id),)
+        return cls(artifact, etag, (*warnings, *yanked))
+
 
 @dataclass(frozen=True, slots=True)
 class PinnedProgram:
@@ -209,13 +216,13 @@ def _find_record(entry: LockEntry, cache: Cache, connect: Connect | None) -> Pin
     record = cache.artifact_record(entry.digest, entry.id)
     state = cache.state_of(record)
     if record is not None and (state is CacheState.FRESH or (connect is None and state in CONFIRMABLE)):
-        return PinnedArtifact(record.artifact)
+        return PinnedArtifact.of(record.artifact)
     if connect is None:
-        raise _absent_error(entry, cache) if record is None else _gone_error(entry)
+        raise _absent_error(entry, cache) if record is None else _gone_error(entry, record)
     client = connect()
     try:
         if record is not None and state in CONFIRMABLE and fetch_workflow.confirm_record(record, cache, client):
-            return PinnedArtifact(record.artifact)
+            return PinnedArtifact.of(record.artifact)
         try:
             artifact, etag = client.confirm(entry.id, "")
         except NotFoundError as gone:
@@ -224,14 +231,19 @@ def _find_record(entry: LockEntry, cache: Cache, connect: Connect | None) -> Pin
             raise _gone_error(entry) from gone
         cache.note_registry(client.identity)
         assert artifact is not None
-        return PinnedArtifact(artifact, etag)
+        return PinnedArtifact.of(artifact, etag)
     except (UnreachableError, TemporaryError) as problem:
         if record is not None and state is CacheState.UNCONFIRMED:
-            return PinnedArtifact(record.artifact, warnings=fetch_workflow.stale_warnings(record, problem))
+            return PinnedArtifact.of(record.artifact, warnings=fetch_workflow.stale_warnings(record, problem))
+        if record is not None:
+            record.artifact.refuse_quarantined()
         raise
 
 
-def _gone_error(entry: LockEntry) -> NoSuchArtifactError:
+def _gone_error(entry: LockEntry, record: CachedArtifact | None = None) -> MxrError:
+    recall = record.artifact.recall if record is not None and not record.gone else None
+    if recall is not None:
+        return recall.error(entry.id)
     return NoSuchArtifactError(
         f"{entry.model}: the locked artifact {entry.id} is gone from the registry.",
         hint="Publish it again (from a bundle: `mxr import --into registry`), or write a new lock with `mxr lock`.",

@@ -14,13 +14,15 @@ from mxr.util.codec import Timestamp
 from mxr.util.doc import Doc
 from mxr.util.frozen import dataclass
 
-FETCH, ASK, PUBLISH, PROMOTE, WORK, METRICS, ADMIN = ["fetch", "ask", "publish", "promote", "work", "metrics", "admin"]
+FETCH, ASK, PUBLISH, PROMOTE, RECALL = ["fetch", "ask", "publish", "promote", "recall"]
+WORK, METRICS, ADMIN = ["work", "metrics", "admin"]
 
 SCOPES: Mapping[str, str] = {
     FETCH: "find and list programs, and download them",
     ASK: "queue compiles, upload models, follow its own jobs and withdraw from them",
-    PUBLISH: "publish programs, amend and remove its own, and keep locks of its own",
-    PROMOTE: "promote programs, and change every lock",
+    PUBLISH: "publish programs, amend, yank and remove its own, and keep locks of its own",
+    PROMOTE: "promote programs, end recalls, and change every lock",
+    RECALL: "yank and quarantine programs",
     WORK: "register workers, claim and finish jobs, and read the models of the namespace",
     METRICS: "read the metrics, the queue and the list of workers",
     ADMIN: "everything, tokens included",

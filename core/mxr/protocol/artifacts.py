@@ -258,7 +258,7 @@ class Locks:
 UNKNOWN_MODEL = "unknown_model"
 REASONS = (
     *("toolchain", "shapes", "arch", "hardware", "precision", "options", "promotion"),
-    *("lost", "no_program", UNKNOWN_MODEL, "other"),
+    *("recalled", "lost", "no_program", UNKNOWN_MODEL, "other"),
 )
 """Why a request found no artifact: what differs first in the nearest one, or why there is none."""
 

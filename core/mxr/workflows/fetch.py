@@ -251,6 +251,8 @@ def resolve(request: Request, client: Client) -> Answer:
 def resolve_with_etag(request: Request, client: Client, *, name: str = "", hurry: bool = False) -> tuple[Answer, str]:
     """Return the verified answer of the registry and the entity tag of the artifact. Raises as `resolve` does."""
     hit = client.resolve(request, name=name, hurry=hurry)
+    if hit.artifact.recall is not None:
+        raise hit.artifact.recall.error(hit.artifact.id)
     if not hit.artifact.answers_requests:
         raise DamagedError(
             f"The registry answered with artifact {hit.artifact.id[:12]}, which its own rule excludes: it is "
@@ -287,6 +289,8 @@ def fetch_compiled(identity: str, request: Request, cache: Cache, client: Client
     assert artifact is not None
     cache.note_registry(client.identity)
     answer = check_match(request, artifact, "The compiled program")
+    if artifact.recall is not None:
+        raise artifact.recall.error(identity)
     if not answer.artifact.answers_requests:
         raise NoSuchArtifactError(
             f"The program is compiled as artifact {identity[:12]}, but the namespace serves "
@@ -452,6 +456,9 @@ def cached_path(answer: Answer, cache: Cache) -> Path:
 def _offline_answer(request: Request, cached: CachedAnswer | None, cache: Cache) -> Answer:
     """Return the answer that serves without a registry. Raises `UnreachableError` if there is none."""
     found = _servable_offline(request, cached, cache)
+    if found is None and not cache.damaged:
+        for id, recall in cache.recalled.items():
+            raise recall.error(id)
     if found is None:
         raise UnreachableError(
             f"{what_cache_lacks(cache)} {stated('offline')} is set.",
@@ -465,6 +472,8 @@ def what_cache_lacks(cache: Cache) -> str:
     if cache.damaged:
         shas = ", ".join(sorted(each[:12] for each in cache.damaged))
         return f"The program of this request in the cache was damaged, and was removed (sha256 {shas})."
+    for id, recall in cache.recalled.items():
+        return f"The cache has no program for this request that may be used: {recall.sentence(id)}."
     return "The cache has no program for this request."
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from mxr.protocol.access import ADMIN, ASK, FETCH, METRICS, PROMOTE, PUBLISH, SCOPES, WORK
+from mxr.protocol.access import ADMIN, ASK, FETCH, METRICS, PROMOTE, PUBLISH, RECALL, SCOPES, WORK
 
 PUBLIC: tuple[str, ...] = ()
 """Anybody may call it, without a token."""
@@ -41,6 +41,9 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "download_artifact_file": (FETCH,),
     "publish_artifact": (PUBLISH,),
     "promote_artifact": (PROMOTE,),
+    "recall_artifact": (RECALL, PUBLISH),
+    "end_recall": (PROMOTE,),
+    "list_recalls": ANY,
     "remove_artifact": (PUBLISH,),
     "list_uses": (FETCH,),
     "report_uses": (FETCH,),

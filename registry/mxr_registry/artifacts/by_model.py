@@ -49,8 +49,12 @@ def models_named(session: Session, namespace: str, name: str) -> list[str]:
 
 
 def artifacts_named(session: Session, namespace: str, name: str, *conditions: Any) -> list[Json]:
-    """Return the artifacts of models with this name: `[{"id","model","key","lost"}]`, the latest first."""
+    """Return the artifacts of models with this name: `[{"id","model","key","lost"}]`, the latest first.
+
+    What was recalled counts as missing.
+    """
     row = ArtifactRow
+    conditions = (*conditions, row.recall_json.is_(None))
     query = select(row.id, row.model, row.key_json, row.lost_at).where(row.namespace == namespace, *conditions)
     rows = session.execute(query.where(row.model_name == name).order_by(row.seq.desc()).limit(MOST))
     return [

@@ -121,7 +121,8 @@ def query_programs(namespace: str, digest: str, partial: PartialRequest) -> Any:
     One digest, so that the rows come in the order of one index: with several, SQLite reads all rows of the namespace.
     """
     row = ArtifactRow
-    query = select(*COLUMNS).where(row.namespace == namespace, row.fixed_digest == digest, row.lost_at.is_(None))
+    query = select(*COLUMNS).where(row.namespace == namespace, row.fixed_digest == digest)
+    query = query.where(row.lost_at.is_(None), row.recall_json.is_(None))
     for name in ("migraphx", "rocm"):
         value = getattr(partial, name)
         if value is not None and name == "migraphx":

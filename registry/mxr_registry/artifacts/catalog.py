@@ -15,8 +15,9 @@ from mxr.artifact.attributes import Attributes, RelatedKey
 from mxr.artifact.key import TARGET
 from mxr.artifact.manifest import File, Manifest
 from mxr.artifact.matching import BUILT, PUBLISHER, Candidate
+from mxr.artifact.recall import WORDS, Recall
 from mxr.artifact.records import INTACT, LOST
-from mxr.errors import Json, NotAllowedError, NotFoundError, UsageError
+from mxr.errors import ConflictError, Json, NotAllowedError, NotFoundError, UsageError
 from mxr.util.codec import decode, time_text
 from mxr.util.hashing import sha256_hex
 from mxr_registry.database import trail
@@ -30,6 +31,7 @@ from mxr_registry.database.tables import (
     LockArtifactRow,
     NamespaceRow,
     TombstoneRow,
+    UseRow,
 )
 from mxr_registry.decoding_cache import DecodingCache
 from mxr_registry.json_text import stored
@@ -62,6 +64,7 @@ COLUMNS = (
     ArtifactRow.restored_by,
     ArtifactRow.model_name,
     ArtifactRow.lost_at,
+    ArtifactRow.recall_json,
     SERVE,
 )
 """Columns in a list of artifacts. Manifest and description are left out because they can be long."""
@@ -96,7 +99,9 @@ class ArtifactFilters(TargetFilters, frozen=True):
     name: str | None = Field(default=None, description="How the name of the model begins.")
     digest: str | None = Field(default=None, description="The digest of the key.")
     precision: str | None = Field(default=None, description="The precision, such as `fp16`.")
-    state: Literal["intact", "lost"] | None = Field(default=None, description="`lost`: the store lacks bytes of it.")
+    state: Literal["intact", "lost", "yanked", "quarantined"] | None = Field(
+        default=None, description="`lost`: the store lacks bytes of it. `yanked` or `quarantined`: it is recalled."
+    )
     input: str | None = Field(default=None, description="The name of an input.")
 
 
@@ -108,7 +113,7 @@ def list_artifacts(session: Session, namespace: str, filters: ArtifactFilters) -
     if filters.name is not None:
         query = query.where(begins_with(row.model_name, filters.name))
     if filters.state is not None:
-        query = query.where(row.lost_at.is_(None) if filters.state == INTACT else row.lost_at.is_not(None))
+        query = query.where(_in_state(filters.state))
     if filters.input is not None:
         query = query.where(
             row.seq.in_(select(ArtifactInputRow.artifact).where(ArtifactInputRow.name == filters.input))
@@ -121,6 +126,14 @@ def list_artifacts(session: Session, namespace: str, filters: ArtifactFilters) -
     return list_page(
         session, rows, lambda each: listed(each, rule), "artifacts", lambda each: (each.seq,), filters.limit
     )
+
+
+def _in_state(state: str) -> Any:
+    """SQL condition: an artifact is in this state."""
+    row = ArtifactRow
+    if state in WORDS:
+        return row.recall_json.like(f'%"word":"{state}"%')
+    return row.lost_at.is_(None) if state == INTACT else row.lost_at.is_not(None)
 
 
 def show_artifact(session: Session, namespace: str, id: str) -> Json:
@@ -156,6 +169,7 @@ def listed(row: Row, default: str) -> Json:
         "model": "verified" if row.origin == BUILT else "claimed",
         "model_name": row.model_name,
         "state": INTACT if row.lost_at is None else LOST,
+        "recall": stored(row.recall_json),
         "key": stored(row.key_json),
         "attributes": stored(row.attributes_json),
         "provenance": stored(row.provenance_json),
@@ -169,7 +183,7 @@ def etag_of(row: Row, default: str) -> str:
     `default`: see `listed`.
     """
     facts = (row.key_json, row.attributes_json, row.provenance_json, row.sources_json, row.manifest_json)
-    times = (row.promoted_at, row.changed_at, row.restored_at, row.lost_at)
+    times = (row.promoted_at, row.changed_at, row.restored_at, row.lost_at, row.recall_json)
     text = "\n".join(map(str, (*facts, row.id, *times, row.origin, row.serve or default, row.model_name)))
     return f'W/"{sha256_hex(text.encode())[:32]}"'
 
@@ -241,6 +255,14 @@ def _not_found(session: Session, namespace: str, id: str) -> NotFoundError:
         hint="Request another program. To publish this one again, set `intent.restore`.",
         context={"object": "artifact", "id": removed.id, "removed": True},
     )
+
+
+def refuse_quarantined(row: Row) -> None:
+    """Raise `RecalledError` if nobody may get the artifact in a row."""
+    if row.recall_json is not None:
+        recall = decode(Recall, json.loads(row.recall_json), "recall")
+        if recall.refuses:
+            raise recall.error(row.id)
 
 
 def file_of(row: Row, name: str) -> File:
@@ -359,7 +381,8 @@ def remove_artifact(
 
     It leaves a tombstone with `by`, the principal who removed it: nobody publishes it again by chance. `owner`: the
     principal that may remove only what it pushed itself. `force`: take it out of the registered locks that pin it, as
-    an administrator may. Raises `NotAllowedError` if it is somebody else's, or if a registered lock pins it.
+    an administrator may, and although it was used. Raises `NotAllowedError` if it is somebody else's, or if a
+    registered lock pins it, and `ConflictError` if somebody used it: no copy is reached.
     """
     row = find_artifact(session, namespace, id)
     if owner is not None and (row.origin == BUILT or row.created_by != owner):
@@ -371,6 +394,12 @@ def remove_artifact(
     if force:
         locks.unpin(session, row.seq)
     locks.refuse_pinned(session, row.seq, row.id)
+    if not force and row.recall_json is None and _was_used(session, row.seq):
+        raise ConflictError(
+            f"Artifact {row.id[:12]} was used, so copies of it may be in caches, which a removal does not reach.",
+            hint="Yank or quarantine it first (`PUT /v1/artifacts/{id}/recall`).",
+            context={"id": row.id, "used": True},
+        )
     removed = show_artifact(session, namespace, row.id)
     try:
         count = delete_rows(session, [row.seq])
@@ -386,6 +415,10 @@ def remove_artifact(
     session.execute(insert(TombstoneRow).values(tombstone))
     _record(session, "artifact.remove", namespace, row, {"forced": force, "sha256": row.sha256})
     return removed
+
+
+def _was_used(session: Session, seq: int) -> bool:
+    return session.execute(select(UseRow.day).where(UseRow.artifact == seq).limit(1)).first() is not None
 
 
 def _record(session: Session, kind: str, namespace: str, row: Row, detail: Mapping[str, Any]) -> None:

@@ -42,7 +42,7 @@ OF_FIELD = {
     **dict.fromkeys(HARDWARE, "hardware"),
     **dict.fromkeys(("precision", "calibration"), "precision"),
     **dict.fromkeys(("form", "offload_copy", "fast_math", "env", "options", "tuning", "exact"), "options"),
-    **{"inputs": "shapes", "origin": "promotion", "state": "lost"},
+    **{"inputs": "shapes", "origin": "promotion", "state": "lost", "recall": "recalled"},
 }
 """The reason that a difference in a field is."""
 
@@ -114,6 +114,8 @@ def _told(session: Session, namespace: str, model: str, near: Sequence[NearestAr
 
 
 def _nearest_differences(reason: str, near: Sequence[NearestArtifact]) -> str:
+    if near and reason == "recalled":
+        return f"artifact {near[0].candidate.id[:12]} matches, but it was {near[0].differences[0].found}."
     if near:
         first = near[0].differences[0]
         more = len(near[0].differences) - 1
@@ -163,7 +165,7 @@ def _rows(session: Session, namespace: str, model: str, arch: str | None) -> Ite
     query = (
         select(
             *(row.seq, row.id, row.key_json, row.attributes_json, row.promoted, row.origin, row.sources_json),
-            row.lost_at,
+            *(row.lost_at, row.recall_json),
         )
         .where(row.namespace == namespace, row.model == model)
         .order_by(row.seq.desc())
@@ -202,6 +204,8 @@ def _judged(
     refused = () if other_hardware else tuple(matching.apply_rules(constraints, candidate).refused)
     if row.lost_at is not None:
         refused += (Difference("state", INTACT, LOST),)
+    if row.recall_json is not None:
+        refused += (Difference("recall", None, json.loads(row.recall_json)["word"]),)
     if allows(rule, row.origin, promoted=bool(row.promoted)):
         return NearestArtifact(candidate, not differences, differences + refused)
     unserved = Difference("origin", "promoted" if rule == PROMOTED_ONLY else "built or promoted", row.origin)
@@ -216,7 +220,7 @@ def acceptance(request: Request, near: list[NearestArtifact]) -> dict[str, Any] 
     `{"id","allow":[...]}`, with `"rocm_patch":null` if that may not be stated, or `{"id","exact":false}`.
     """
     for each in near:
-        served = not any(difference.field in ("origin", "state") for difference in each.differences)
+        served = not any(difference.field in ("origin", "state", "recall") for difference in each.differences)
         change = _accepting_change(request.constraints, each) if each.same_key and served else None
         if change:
             return {"id": each.candidate.id, **change}

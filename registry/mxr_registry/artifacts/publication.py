@@ -27,7 +27,7 @@ from mxr_registry.database.session import Database, Session, now
 from mxr_registry.database.tables import ArtifactBlobRow, ArtifactInputRow, ArtifactRow
 from mxr_registry.storage.store import Store
 
-from . import amendment, blobs, catalog, models
+from . import amendment, blobs, catalog, models, recalls
 from .amendment import CheckedPublication, PublicationSource
 from .inspection import Description
 
@@ -191,6 +191,7 @@ def write_artifact(session: Session, namespace: str, checked: CheckedPublication
     _refuse_too_many(session, namespace, checked)
     values = _values(session, namespace, checked) | amendment.facts_of(session, namespace, checked)
     values |= amendment.restore(session, namespace, checked)
+    values["recall_json"] = recalls.stored_recall(session, namespace, checked.id)
     seq = session.execute(insert(row).values(values).returning(row.seq)).scalar_one()
     _bind(session, namespace, seq, checked.message.manifest)
     inputs = [{"artifact": seq, "name": name} for name, _ in checked.message.key.inputs]

@@ -33,13 +33,18 @@ from .usage import UsageCounter
 
 CHOOSABLE = (
     select(*catalog.CANDIDATE_COLUMNS, ArtifactRow.digest)
-    .where(ArtifactRow.namespace == bindparam("namespace"), ArtifactRow.lost_at.is_(None))
+    .where(
+        ArtifactRow.namespace == bindparam("namespace"),
+        ArtifactRow.lost_at.is_(None),
+        ArtifactRow.recall_json.is_(None),
+    )
     .order_by(
         ArtifactRow.promoted.desc(), (ArtifactRow.origin == literal_column(f"'{BUILT}'")).desc(), ArtifactRow.seq.desc()
     )
 )
-"""The artifacts of a namespace whose bytes are there, with what a choice needs. Parameter: `namespace`.
+"""The artifacts of a namespace whose bytes are there and that nobody recalled, with what a choice needs.
 
+Parameter: `namespace`.
 Their order decides only which are left out where a key has more than `MAX_CANDIDATES`."""
 
 REPLY_COLUMNS = (*catalog.COLUMNS, ArtifactRow.names_json, ArtifactRow.manifest_json)

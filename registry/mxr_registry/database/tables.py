@@ -7,7 +7,7 @@ Constraints guarantee all uniqueness.
                                    └──< artifact_blobs >── artifacts ──< artifact_inputs, uses        misses
                                                                      └──< lock_artifacts >── locks        namespaces
 
-    misses ──< miss_askers        tallies        sessions
+    misses ──< miss_askers        tallies        sessions        recalls
 
 A blob's row is written after its bytes are in the store. Models and artifacts refer to blob rows by foreign key: if a
 blob is swept at the same time, the writer fails, and no row refers to a missing blob. Columns that end in `_json` hold
@@ -82,7 +82,8 @@ class RegistryRow(Base):
 class NamespaceRow(Base):
     """A namespace with settings of its own. `serve`: which artifacts answer requests; null: as the process decides.
 
-    `defaults_json`: its request defaults, in the form of `GET /v1/defaults`; null: none.
+    `defaults_json`: its request defaults, in the form of `GET /v1/defaults`; null: none. `recall_sequence`: the number
+    of the last change of its recall list; null: nothing was ever recalled.
     """
 
     __tablename__ = "namespaces"
@@ -91,6 +92,7 @@ class NamespaceRow(Base):
     serve: Mapped[str | None] = mapped_column(String(20))
     created_at: Mapped[float]
     defaults_json: Mapped[str | None] = mapped_column(String(1000))
+    recall_sequence: Mapped[int | None]
 
 
 class TokenRow(Base):
@@ -210,7 +212,7 @@ class ArtifactRow(Base):
     model, or the name with which it was registered. `sources_json` tells who states each fact. `changed_at`: when the
     facts were last replaced. `restored_at`, `restored_by`: its last return after a removal. `used_at`: the last use,
     accurate to some seconds, or the time of publication if it was never used. `lost_at`: since when a blob of it is
-    lost; it answers no request then.
+    lost; it answers no request then. `recall_json`: what was said of it (`RecallRow`); null: nothing.
     """
 
     __tablename__ = "artifacts"
@@ -250,6 +252,7 @@ class ArtifactRow(Base):
     model_name: Mapped[str | None] = mapped_column(ModelName)
     fixed_digest: Mapped[str] = mapped_column(Hash)
     lost_at: Mapped[float | None]
+    recall_json: Mapped[str | None] = mapped_column(Text)
 
     __table_args__ = (
         UniqueConstraint("namespace", "id"),
@@ -276,6 +279,16 @@ class TombstoneRow(Base):
     id: Mapped[str] = mapped_column(Hash, primary_key=True)
     removed_at: Mapped[float]
     removed_by: Mapped[str] = mapped_column(Word)
+
+
+class RecallRow(Base):
+    """An artifact that was yanked or quarantined: a `mxr.artifact.recall.Recall`. It outlives the artifact."""
+
+    __tablename__ = "recalls"
+
+    namespace: Mapped[str] = mapped_column(Namespace, primary_key=True)
+    id: Mapped[str] = mapped_column(Hash, primary_key=True)
+    recall_json: Mapped[str] = mapped_column(Text)
 
 
 class ArtifactBlobRow(Base):

@@ -31,6 +31,9 @@ TOLD = {
     "artifact.publish": ("ok", "Published"),
     "artifact.amend": ("file", "Facts replaced"),
     "artifact.promote": ("star", "Promoted"),
+    "artifact.yank": ("warn", "Yanked"),
+    "artifact.quarantine": ("bad", "Quarantined"),
+    "artifact.unyank": ("ok", "Recall ended"),
     "artifact.restore": ("push", "Restored"),
 }
 """How the page tells events: icon and words."""
@@ -58,7 +61,7 @@ def show_artifact(id: str, request: Request, services: ServicesDep, caller: Call
         "words": request_words(asked),
         "facts": facts_of(artifact),
         "told": TOLD,
-        "fetches": fetches(artifact, asked, own_url(request)),
+        "fetches": [] if artifact["recall"] else fetches(artifact, asked, own_url(request)),
     }
     more["sees_jobs"] = caller.may((*OPERATIONS["list_jobs"], ADMIN))
     return render(request, "artifact.html", {**data, **more})

@@ -43,6 +43,7 @@ REASONS = {
     "precision": "Precision",
     "options": "Options",
     "promotion": "Not promoted",
+    "recalled": "Recalled",
     "lost": "Bytes lost",
     "no_program": "No program yet",
     "unknown_model": "Unknown model",
@@ -82,9 +83,11 @@ def why(miss: Mapping[str, Any]) -> Sentence:
         found, asked = (differences[0][name] for name in ("found", "asked"))
         sentence = [["A program fits, but it was ", ""], [found, "has"], [" and this registry serves what is ", ""]]
         return [*sentence, [asked, "ask"], [".", ""]]
+    if fields == ["recall"]:
+        return [["A program fits, but it was ", ""], [str(differences[0]["found"]), "has"], [".", ""]]
     if fields == ["state"]:
         return [["A program fits, but the registry's store lacks bytes of it.", ""]]
-    named = [each for each in differences if each["field"] not in ("origin", "state")] or differences
+    named = [each for each in differences if each["field"] not in ("origin", "state", "recall")] or differences
     asked = _listed([field_text(each["field"], each["asked"]) for each in named[:MOST_NAMED]], "ask")
     found = _listed([field_text(each["field"], each["found"]) for each in named[:MOST_NAMED]], "has")
     rest = counted(len(named) - MOST_NAMED, "more difference") if len(named) > MOST_NAMED else ""

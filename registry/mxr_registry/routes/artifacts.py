@@ -78,7 +78,7 @@ def promote_artifact(id: ArtifactId, services: ServicesDep, caller: CallerDep) -
         return catalog.promote_artifact(session, caller.namespace, id)
 
 
-@router.delete("/{id}", response_model=Artifact, responses=errors(404))
+@router.delete("/{id}", response_model=Artifact, responses=errors(404, 409))
 def remove_artifact(
     id: ArtifactId,
     services: ServicesDep,
@@ -87,8 +87,9 @@ def remove_artifact(
 ) -> Json:
     """Remove an artifact.
 
-    Return the removed artifact. Its blobs stay until a sweep. 403 names the registered locks that pin it. A publisher
-    removes what it pushed; an administrator everything, with `force=yes` also what locks pin.
+    Return the removed artifact. Its blobs stay until a sweep. 403 names the registered locks that pin it, and 409 says
+    that somebody used it, so that copies live on in caches: yank or quarantine it first. A publisher removes what it
+    pushed; an administrator everything, with `force=yes` also what locks pin and what was used.
     """
     if force == "yes" and not caller.is_admin:
         raise NotAllowedError(
@@ -98,6 +99,7 @@ def remove_artifact(
     by = (caller.principal, caller.owner)
 
     def remove() -> Json:
+        services.usage.write()
         with services.db.writing() as session:
             return catalog.remove_artifact(session, caller.namespace, id, *by, force=force == "yes")
 
@@ -105,16 +107,17 @@ def remove_artifact(
 
 
 @router.head("/{id}/files/{name:path}", include_in_schema=False)
-@router.get("/{id}/files/{name:path}", responses=DOWNLOAD | errors(404, 416))
+@router.get("/{id}/files/{name:path}", responses=DOWNLOAD | errors(404, 410, 416))
 def download_artifact_file(
     id: ArtifactId, name: FileName, request: Request, wanted: RangesDep, services: ServicesDep, caller: CallerDep
 ) -> Response:
     """Download one file of an artifact.
 
-    The whole file or one range of it. The entity tag is the sha256 of the file.
+    The whole file or one range of it. The entity tag is the sha256 of the file. 410: the artifact is quarantined.
     """
     with services.db.reading() as session:
         row = catalog.find_artifact(session, caller.namespace, id)
+    catalog.refuse_quarantined(row)
     file = catalog.file_of(row, name)
     if request.method == "GET" and wanted.range is None:
         services.usage.count(caller.namespace, row.id)

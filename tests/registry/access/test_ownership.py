@@ -100,6 +100,20 @@ class TestPublish:
         assert "was pushed by alice, and bob may remove only what it pushed" in text
         alice.ok("DELETE", f"/v1/artifacts/{own['id']}")
 
+    def test_it_yanks_its_own_and_quarantines_nothing(self, principals: Principals, parts: Parts) -> None:
+        alice, bob = principals("alice", "publish"), principals("bob", "publish")
+        officer, lead = principals("officer", "recall"), principals("lead", "promote")
+        path = f"/v1/artifacts/{publish(alice, parts.gpu_key())['id']}/recall"
+        yank, quarantine = ({"word": word, "reason": "x"} for word in ("yanked", "quarantined"))
+        for who, body in ((bob, yank), (alice, quarantine)):
+            assert "may only yank what it pushed itself" in who.refused("PUT", path, body)
+        assert "may only yank what it pushed itself" in alice.refused("PUT", f"/v1/artifacts/{'a' * 64}/recall", yank)
+        alice.ok("PUT", path, yank)
+        officer.ok("PUT", path, quarantine)
+        for who in (alice, officer):
+            assert who.refused("DELETE", path)
+        lead.ok("DELETE", path)
+
     def test_what_was_removed_comes_back_only_by_who_removed_it(
         self, server: RegistryUnderTest, principals: Principals, parts: Parts
     ) -> None:

@@ -124,7 +124,7 @@ def test_a_worker_brings_back_what_was_removed(registry: Any) -> None:
     """It compiled the same bytes again, because somebody asked for it."""
     key = ref_key(registry.register_model())
     first = built(registry, key, REF)
-    registry.ok("DELETE", f"/v1/artifacts/{first['id']}")
+    registry.ok("DELETE", f"/v1/artifacts/{first['id']}?force=yes")
     again = built(registry, key, REF)
     assert (again["id"], again["restored_by"]) == (first["id"], "one")
     assert registry.publish(REF, key, attributes=again["attributes"])[0] == 200
@@ -148,8 +148,8 @@ def test_bytes_of_another_model_are_refused(registry: Any, parts: Parts) -> None
     # Each is known now, and can be pushed again.
     for mine in (key, other):
         assert registry.publish(parts.gfx908, mine, attributes=EXPLICIT, intent={})[0] == 200
-    registry.ok("DELETE", f"/v1/artifacts/{first['id']}")
-    registry.ok("DELETE", f"/v1/artifacts/{second['id']}")
+    registry.ok("DELETE", f"/v1/artifacts/{first['id']}?force=yes")
+    registry.ok("DELETE", f"/v1/artifacts/{second['id']}?force=yes")
 
 
 def test_what_a_namespace_serves(registry: Any) -> None:

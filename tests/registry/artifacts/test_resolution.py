@@ -142,10 +142,10 @@ def test_the_promoted_one_comes_first_and_the_latest_promotion_wins(start: Start
         status, said = server.call("POST", f"/v1/artifacts/{id}/promote")
         assert (status, said["promoted_at"] is not None) == (200, True)
         assert first() == id
-    status, gone = server.call("DELETE", f"/v1/artifacts/{ids[1]}")
+    status, gone = server.call("DELETE", f"/v1/artifacts/{ids[1]}?force=yes")
     assert (status, gone["id"]) == (200, ids[1])
     assert first() == ids[2]
-    assert server.call("DELETE", f"/v1/artifacts/{ids[1]}")[0] == 404
+    assert server.call("DELETE", f"/v1/artifacts/{ids[1]}?force=yes")[0] == 404
 
 
 def test_lists_are_filtered_and_paged(filled: Any, parts: Parts) -> None:

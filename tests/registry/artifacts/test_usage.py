@@ -86,7 +86,7 @@ def test_what_is_used_most_comes_first_and_can_be_filtered(published: Any) -> No
 def test_uses_of_a_removed_artifact_go_with_it(published: Any) -> None:
     server, ids = published
     server.call("POST", "/v1/uses", {"uses": [{"id": id, "count": 1} for id in ids]})
-    assert server.call("DELETE", f"/v1/artifacts/{ids[0]}")[0] == 200
+    assert server.call("DELETE", f"/v1/artifacts/{ids[0]}?force=yes")[0] == 200
     assert counts(server) == {ids[1]: 1}
 
 

@@ -1,0 +1,172 @@
+"""Recalled artifacts: what was yanked or quarantined, and the list of a namespace that hosts keep.
+
+A recall belongs to the id of an artifact, not to its row: it stays when the artifact is removed, because copies live on
+in caches and bundles, and holds again when the same bytes are published again.
+
+Each change of a list has a number higher than all before it, also where an older database was restored: the time in
+seconds since 1970, or one more than the last.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import delete, func, select, update
+
+from mxr.artifact.recall import QUARANTINED, YANKED, Recall, check_reason
+from mxr.errors import ConflictError, NotAllowedError, NotFoundError, UsageError
+from mxr.protocol.recalls import Recalled, RecallList
+from mxr.util import codec
+from mxr.util.codec import Timestamp, canonical, encode
+from mxr_registry.database import trail
+from mxr_registry.database.session import Row, Session, advisory_lock, now, upsert
+from mxr_registry.database.tables import ArtifactRow, NamespaceRow, RecallRow, TombstoneRow
+
+from . import catalog
+
+MAX_RECALLS = 2_000
+"""Recalled artifacts of a namespace: every host keeps the whole list."""
+
+KINDS = {YANKED: "artifact.yank", QUARANTINED: "artifact.quarantine"}
+"""How the trail calls it."""
+
+FULL = 64
+
+
+def recall_artifact(
+    session: Session, namespace: str, id: str, word: str, reason: str, by: str, owner: str | None = None
+) -> Recalled:
+    """Yank or quarantine an artifact, also one that was removed, and return what is said of it.
+
+    `by`: the principal. `owner`: the principal that may only yank what it pushed itself. Raises `NotFoundError`,
+    `UsageError`, `NotAllowedError`, `TooManyRequestsError`, and `ConflictError` where it would weaken a quarantine.
+    """
+    trail.refuse_flood(session, KINDS[word])
+    found = Recall(word, check_reason(reason), Timestamp(now(session)), by)
+    advisory_lock(session, f"recalls {namespace}")
+    identity, row = _identify(session, namespace, id)
+    if owner is not None and (row is None or word != YANKED or row.origin != "pushed" or row.created_by != owner):
+        raise NotAllowedError(
+            f"{owner} may only yank what it pushed itself, and artifact {identity[:12]} is to be {word}.",
+            hint="Use a token with the scope recall.",
+            context={"id": identity},
+        )
+    before = recall_of(session, namespace, identity)
+    if before is not None and before.refuses and word == YANKED:
+        raise ConflictError(
+            f"Artifact {identity[:12]} is quarantined, which is more than yanked.",
+            hint="End the quarantine first (`DELETE /v1/artifacts/{id}/recall`).",
+            context={"id": identity, "word": before.word},
+        )
+    if before is None:
+        _refuse_too_many(session, namespace)
+    text = canonical(encode(found))
+    upsert(session, RecallRow, {"namespace": namespace, "id": identity}, {"recall_json": text}, {"recall_json": text})
+    _apply(session, namespace, identity, text)
+    detail = {"reason": found.reason} | ({"replaced": before.word} if before is not None else {})
+    trail.record(session, KINDS[word], identity, detail, namespace=namespace, model=_model(row))
+    return Recalled(identity, found)
+
+
+def end_recall(session: Session, namespace: str, id: str) -> Recalled:
+    """End the recall of an artifact, and return what was said of it. Raises `NotFoundError`, `UsageError`."""
+    advisory_lock(session, f"recalls {namespace}")
+    identity, row = _identify(session, namespace, id)
+    before = recall_of(session, namespace, identity)
+    if before is None:
+        raise NotFoundError(
+            f"Artifact {identity[:12]} is neither yanked nor quarantined.",
+            hint="List what is (`GET /v1/recalls`).",
+            context={"object": "recall", "id": identity},
+        )
+    session.execute(delete(RecallRow).where(RecallRow.namespace == namespace, RecallRow.id == identity))
+    _apply(session, namespace, identity, None)
+    detail = {"replaced": before.word, "reason": before.reason}
+    trail.record(session, "artifact.unyank", identity, detail, namespace=namespace, model=_model(row))
+    return Recalled(identity, before)
+
+
+def list_recalls(session: Session, namespace: str) -> RecallList:
+    """Return what is recalled in a namespace, by id."""
+    row = RecallRow
+    found = session.execute(select(row.id, row.recall_json).where(row.namespace == namespace).order_by(row.id)).all()
+    return RecallList(
+        namespace, sequence_of(session, namespace), tuple(Recalled(each.id, _read(each)) for each in found)
+    )
+
+
+def sequence_of(session: Session, namespace: str) -> int:
+    """Return the number of the last change of the list; 0 before the first."""
+    query = select(NamespaceRow.recall_sequence).where(NamespaceRow.name == namespace)
+    return session.execute(query).scalar() or 0
+
+
+def recall_of(session: Session, namespace: str, identity: str) -> Recall | None:
+    """Return what is said of an artifact; None if it is not recalled. It need not be published."""
+    row = RecallRow
+    query = select(row.recall_json).where(row.namespace == namespace, row.id == identity)
+    found = session.execute(query).first()
+    return None if found is None else _read(found)
+
+
+def stored_recall(session: Session, namespace: str, identity: str) -> str | None:
+    """Return the column `recall_json` of an artifact that is published, perhaps again."""
+    found = recall_of(session, namespace, identity)
+    return None if found is None else canonical(encode(found))
+
+
+def _read(row: Row) -> Recall:
+    return codec.decode(Recall, json.loads(row.recall_json), "recall")
+
+
+def _apply(session: Session, namespace: str, identity: str, text: str | None) -> None:
+    """Write what is said of an artifact beside it, and give the list its next number."""
+    row, moment = ArtifactRow, now(session)
+    session.execute(update(row).where(row.namespace == namespace, row.id == identity).values(recall_json=text))
+    following = {"recall_sequence": max(int(moment), sequence_of(session, namespace) + 1)}
+    upsert(session, NamespaceRow, {"name": namespace}, {**following, "created_at": moment}, following)
+
+
+def _identify(session: Session, namespace: str, id: str) -> tuple[str, Row | None]:
+    """Return the id that is meant and the row of its artifact; None where it is not published.
+
+    What was removed, and what is recalled, is known by a prefix, too; any other artifact by its whole id, because
+    copies of it may be anywhere. Raises `NotFoundError`, `UsageError`.
+    """
+    try:
+        row = catalog.find_artifact(session, namespace, id)
+        return row.id, row
+    except NotFoundError:
+        known: Sequence[Any] = (RecallRow, TombstoneRow)
+        found = {
+            identity
+            for table in known
+            for identity in session.execute(
+                select(table.id).where(table.namespace == namespace, table.id >= id, table.id < id + "g").limit(2)
+            ).scalars()
+        }
+        if len(found) > 1:
+            raise UsageError(
+                f"More than one artifact id begins with {id}.",
+                hint="Give more digits of the id.",
+                context={"object": "artifact", "ids": sorted(found)},
+            ) from None
+        if not found and len(id) < FULL:
+            raise
+        return (found.pop() if found else id), None
+
+
+def _model(row: Row | None) -> str | None:
+    return None if row is None else str(json.loads(row.key_json)["model"])
+
+
+def _refuse_too_many(session: Session, namespace: str) -> None:
+    count = select(func.count()).where(RecallRow.namespace == namespace)
+    if session.execute(count).scalar_one() >= MAX_RECALLS:
+        raise ConflictError(
+            f"{MAX_RECALLS} artifacts are recalled, which is the limit.",
+            hint="End recalls of artifacts that no host has any more (`DELETE /v1/artifacts/{id}/recall`).",
+            context={"recalls": MAX_RECALLS},
+        )

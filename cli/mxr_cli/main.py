@@ -25,6 +25,7 @@ GROUPS = {
         "yank": "Let no request choose an artifact any more",
         "quarantine": "Give an artifact to nobody any more",
         "unyank": "End a yank or a quarantine",
+        "statement": "Export what the registry signed of an artifact",
         "history": "List who published, promoted and removed what",
         "rm": "Remove an artifact from the registry",
     },

@@ -12,7 +12,13 @@
     ├── CompileFailedError       5  compile_failed    the compile failed
     ├── MismatchError            6  mismatch          refused as incompatible; context.differences lists the fields
     │   ├── ConflictError        6  conflict          the registry holds different data under this name
-    │   └── RecalledError        6  recalled          the program was yanked or quarantined; context.reason says why
+    │   ├── RecalledError        6  recalled          the program was yanked or quarantined; context.reason says why
+    │   └── UntrustedError       6  untrusted         a signed record is not what this host requires
+    │       ├── UnsignedError    6  unsigned          there is no signed record
+    │       ├── BadSignatureError 6 bad_signature     the signature is not one of this document
+    │       ├── UnknownKeyError  6  unknown_key       no key signed it that counts here
+    │       ├── RevokedKeyError  6  revoked_key       its key was revoked, or retired before
+    │       └── OtherRecordError 6  other_record      the record says something of another program
     ├── NotAllowedError          7  not_allowed       permission denied
     │   ├── UnauthenticatedError 7  unauthenticated   the request has no valid token
     │   └── WouldOverwriteError  7  would_overwrite   a file is in the way, and it may not be replaced
@@ -209,6 +215,43 @@ class RecalledError(MismatchError):
         "`mxr unyank ID` ends it."
     )
     api_hint = "Request another program. `DELETE /v1/artifacts/{id}/recall` ends it."
+
+
+class UntrustedError(MismatchError):
+    """A signed record is not what this host requires."""
+
+    code = "untrusted"
+    usual_hint = "docs/trust.md says what each of these means. `mxr trust ls` shows what this host requires."
+
+
+class UnsignedError(UntrustedError):
+    """There is no signed record of this program."""
+
+    code = "unsigned"
+
+
+class BadSignatureError(UntrustedError):
+    """The signature is not one of this document."""
+
+    code = "bad_signature"
+
+
+class UnknownKeyError(UntrustedError):
+    """No key signed it that counts here."""
+
+    code = "unknown_key"
+
+
+class RevokedKeyError(UntrustedError):
+    """The key that signed it does not count any more."""
+
+    code = "revoked_key"
+
+
+class OtherRecordError(UntrustedError):
+    """The signed record says something of another program."""
+
+    code = "other_record"
 
 
 class NotAllowedError(MxrError):

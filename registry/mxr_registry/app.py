@@ -21,6 +21,7 @@ from mxr_registry.config.settings import RegistrySettings
 from mxr_registry.database.identity import RegistryIdentity
 from mxr_registry.database.session import Database
 from mxr_registry.jobs.notifications import JobNotifier
+from mxr_registry.signer import Signer
 
 from .artifacts import inspection
 from .metrics import FleetMetrics
@@ -41,6 +42,7 @@ from .routes import (
     queue,
     recalls,
     resolve,
+    statements,
     tokens,
     uses,
     workers,
@@ -59,7 +61,22 @@ log = logging.getLogger("mxr_registry")
 
 # What fleets call most comes first, and fixed paths come before those with an id in their place.
 MODULES = (
-    *(resolve, health, artifacts, recalls, locks, uses, blobs, models, pipelines, jobs, job_logs, workers, queue),
+    *(
+        resolve,
+        health,
+        artifacts,
+        recalls,
+        statements,
+        locks,
+        uses,
+        blobs,
+        models,
+        pipelines,
+        jobs,
+        job_logs,
+        workers,
+        queue,
+    ),
     *(events, tokens, api_page),
     *(home, explain, matrix, artifact, jobs_pages, fleet, sign_in, assets),
 )
@@ -70,7 +87,7 @@ def create_app(settings: RegistrySettings) -> FastAPI:
 
     Raises `UsageError`.
     """
-    db = Database(settings.database_url, settings.connections, settings.serve)
+    db = Database(settings.database_url, settings.connections, settings.serve, Signer(settings.signing_key))
     store = open_store(settings.store_url, settings.s3)
     identity, limits, stopping = RegistryIdentity(db), settings.limits, threading.Event()
     store.owner.wanted = lambda: identity.known

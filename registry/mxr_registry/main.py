@@ -15,6 +15,7 @@ from mxr.entry_point import run_program
 from mxr.errors import MxrError
 from mxr.version import __version__
 from mxr_registry.config.settings import SCHEMA, RegistrySettings, check_served, effective
+from mxr_registry.maintenance.key_commands import key
 from mxr_registry.maintenance.namespace_commands import namespace
 from mxr_registry.maintenance.token_commands import token
 
@@ -73,6 +74,7 @@ for command in (
     commands.adopt_store,
     namespace,
     token,
+    key,
     config_commands(
         SCHEMA, settings_options, read_values, _construct, lambda values: (values, effective(values, os.environ))
     ),

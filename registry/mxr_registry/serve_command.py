@@ -19,7 +19,7 @@ import click
 from mxr.artifact.matching import ANY, BUILT_ONLY
 from mxr.display import logs
 from mxr.display.streams import write_line
-from mxr.errors import UsageError
+from mxr.errors import TemporaryError, UsageError
 from mxr_registry.config.settings import RegistrySettings, check_served
 
 from .command_options import database, read_values, settings_options
@@ -27,6 +27,7 @@ from .server import request_id
 from .server.listeners import is_loopback, open_listeners, own_socket
 
 if TYPE_CHECKING:
+    from mxr_registry.database.session import Database
     from mxr_registry.server.listeners import ServerCertificate
 
 MAX_DESCRIPTORS = 65_536
@@ -145,9 +146,31 @@ def _prepare(settings: RegistrySettings) -> None:
         store.prepare()
         settings.reserve.hold()
         reconcile(db, store)
+        _prepare_key(settings, db)
     finally:
         db.close()
     store.drop_stale()
+
+
+def _prepare_key(settings: RegistrySettings, db: Database) -> None:
+    """Make the signing key of a new registry in its data directory, and say where there is none that can sign.
+
+    It still serves then: only publications are refused.
+    """
+    from mxr.trust.keys import SigningKey
+
+    from .access import signing_keys
+    from .signer import Signer
+
+    path = settings.signing_key
+    with db.writing() as session:
+        new = not signing_keys.list_keys(session)["items"]
+        if new and path is not None and settings.signing.key_file is None and not path.exists():
+            SigningKey.create(path)
+        try:
+            signing_keys.require_active(session, Signer(path).key())
+        except TemporaryError as problem:
+            logging.getLogger("mxr_registry").warning("%s %s", problem.message, problem.hint)
 
 
 def _raise_descriptors() -> int:

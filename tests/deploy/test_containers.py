@@ -106,7 +106,7 @@ def test_variables_and_files_of_compose_exist() -> None:
     for each in services().values():
         for volume in each.get("volumes", []):
             source = volume.split(":")[0]
-            made_by_user = source.startswith(("./tls", "./worker.token"))
+            made_by_user = source.startswith(("./tls", "./worker.token", "./signing.key"))
             assert not source.startswith(".") or made_by_user or (COMPOSE.parent / source).exists(), source
         build = each.get("build")
         assert not build or (COMPOSE.parent / build["context"] / build["dockerfile"]).exists()

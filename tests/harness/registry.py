@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import http.client
 import json
 import os
 import re
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import urllib3
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from mxr.configuration.config_file import user_socket_dirs
 from mxr.protocol import local_socket
@@ -54,6 +58,9 @@ class RegistryProcess:
         self.data = data
         own = {"XDG_CONFIG_HOME": f"{data}-config", "XDG_RUNTIME_DIR": f"{data}-run", "XDG_STATE_HOME": f"{data}-state"}
         self.environ = {**own, **environ}
+        if {"MXR_DATABASE_URL", "MXR_DATABASE_URL_FILE"} & environ.keys():
+            # Registries on one database have one key.
+            self.environ.setdefault("MXR_SIGNING_KEY_FILE", str(signing_key(data.parent)))
         self.flags = flags
         self.port = port
         self.through = through
@@ -180,6 +187,20 @@ def body_type(body: Any) -> dict[str, str]:
     if body is None:
         return {}
     return {"content-type": "application/octet-stream" if isinstance(body, bytes) else "application/json"}
+
+
+def signing_key(folder: Path) -> Path:
+    """The file of the signing key of all registries on a database server."""
+    path = folder / "tests.signing.key"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        private = Ed25519PrivateKey.from_private_bytes(hashlib.sha256(b"tests").digest())
+        form = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        written = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
+        written.write_bytes(private.private_bytes(*form))
+        written.chmod(0o600)
+        written.replace(path)
+    return path
 
 
 def registry_environ(more: Mapping[str, str] | None = None) -> dict[str, str]:

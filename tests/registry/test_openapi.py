@@ -279,6 +279,8 @@ def test_every_operation_answers_as_described(server: RegistryUnderTest) -> None
     assert server.call("PUT", "/v1/artifacts/00000000/recall", said)[0] == 404
     assert server.get(f"/v1/artifacts/{id}/files/model.mxr").status == 410
     server.ok("GET", "/v1/recalls")
+    server.ok("GET", f"/v1/statements/{id}")
+    server.ok("GET", "/v1/keys")
     server.ok("DELETE", f"/v1/artifacts/{id}/recall")
     assert server.call("DELETE", f"/v1/artifacts/{id}/recall")[0] == 404
     server.ok("PUT", f"/v1/artifacts/{id}/recall", said)

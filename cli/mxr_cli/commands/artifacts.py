@@ -14,7 +14,7 @@ from mxr.artifact.key import value_text as format_value
 from mxr.artifact.records import INTACT
 from mxr.artifact.target import FEATURES, GfxArch
 from mxr.errors import UsageError
-from mxr.protocol.artifacts import ListedArtifact, message_document
+from mxr.protocol.artifacts import Artifact, ListedArtifact, message_document
 from mxr_cli.help import ARTIFACTS, MODELS, command, completes
 from mxr_cli.options import FOLLOW_LINKS, Session, common
 from mxr_cli.output import confirm, echo, format_size, format_time, note, print_json, print_table
@@ -100,6 +100,28 @@ def ls(
         note(f"mxr: there are more artifacts; use --limit {limit * 10} to list them")
 
 
+def _show_statements(session: Session, identity: str) -> None:
+    """What was signed of an artifact. Nothing is verified here, and it says so."""
+    client = session.client()
+    found = client.statements(identity)
+    if session.as_json:
+        print_json(message_document(found))
+        return
+    states = {key.id: key.state for key in client.keys().items}
+    echo(f"id         {found.id}")
+    echo(f"statements {len(found.items)}  (shown, not verified)")
+    for each in found.items:
+        document = each.envelope.unverified()
+        echo()
+        echo(f"{each.kind}  {format_time(each.created_at)} UTC")
+        for signature in each.envelope.signatures:
+            echo(f"  {'signed by':<15} {signature.keyid}  ({states.get(signature.keyid, 'an unknown key')})")
+        for row in document.get("subject") or ():
+            echo(f"  {'file':<15} {format_value(row)}")
+        for name, value in (document.get("predicate") or {}).items():
+            echo(f"  {name:<15} {format_value(value)}")
+
+
 def _show_recall(artifact: ListedArtifact) -> None:
     if recall := artifact.recall:
         said = f"{recall.word} {format_time(recall.recalled_at)} UTC by {recall.recalled_by}"
@@ -126,16 +148,24 @@ def _serves(artifact: ListedArtifact, arch: GfxArch) -> bool:
 
 @command()
 @click.argument("identity", metavar="ID", shell_complete=completes(ARTIFACTS))
+@click.option("--statement", "signed", is_flag=True, help="Show what the registry signed of it instead.")
 @common
-def show(session: Session, identity: str) -> None:
+def show(session: Session, identity: str, signed: bool) -> None:
     """Show artifact ID: what the registry knows of its publication, its key and attributes with who states each of them
     (reader: the registry read it from the file; worker; publisher: not verified), and the provenance, which nobody
     verified.
     """
+    if signed:
+        _show_statements(session, identity)
+        return
     artifact = session.client().artifact(identity)
     if session.as_json:
         print_json(message_document(artifact))
-        return
+    else:
+        _show(artifact)
+
+
+def _show(artifact: Artifact) -> None:
     echo(f"id         {artifact.id}")
     echo(f"digest     {artifact.digest}")
     echo(f"sha256     {artifact.sha256}  ({format_size(artifact.size)})")

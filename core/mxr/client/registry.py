@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from mxr.protocol import jobs as job_protocol
     from mxr.protocol.events import Event
     from mxr.protocol.recalls import Recalled
+    from mxr.protocol.statements import RegistryKeys, Statements
 
 T = TypeVar("T")
 
@@ -212,6 +213,18 @@ class Client:
         from mxr.protocol.recalls import Recalled
 
         return self.exchange(Recalled, "DELETE", f"/artifacts/{quote(identity, safe='')}/recall")
+
+    def statements(self, identity: str) -> Statements:
+        """Return what the registry signed of an artifact, the latest first."""
+        from mxr.protocol.statements import Statements
+
+        return self.exchange(Statements, "GET", f"/statements/{quote(identity, safe='')}")
+
+    def keys(self) -> RegistryKeys:
+        """Return the keys with which the registry signs, and signed, the latest first."""
+        from mxr.protocol.statements import RegistryKeys
+
+        return self.exchange(RegistryKeys, "GET", "/keys")
 
     def remove(self, identity: str, *, force: bool = False) -> None:
         """Remove an artifact, with `force` also from the locks that pin it. A later sweep deletes its bytes."""

@@ -27,6 +27,10 @@ KINDS = (
     "token.create",
     "token.revoke",
     "namespace.set",
+    "key.create",
+    "key.retire",
+    "key.revoke",
+    "key.resign",
     *RUNS,
 )
 """What is recorded. A newer registry may have more."""

@@ -44,6 +44,8 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "recall_artifact": (RECALL, PUBLISH),
     "end_recall": (PROMOTE,),
     "list_recalls": ANY,
+    "list_statements": (FETCH,),
+    "list_keys": PUBLIC,
     "remove_artifact": (PUBLISH,),
     "list_uses": (FETCH,),
     "report_uses": (FETCH,),

@@ -29,7 +29,7 @@ from mxr_registry.database import trail
 from mxr_registry.database.session import Row, Session, now
 from mxr_registry.database.tables import ArtifactRow, TombstoneRow
 
-from . import catalog, models
+from . import catalog, models, statements
 from .inspection import Description
 
 log = logging.getLogger("mxr_registry")
@@ -121,6 +121,7 @@ def _replace(session: Session, existing: Row, checked: CheckedPublication, **mor
     row, source = ArtifactRow, checked.source
     values = facts_of(session, existing.namespace, checked) | {"changed_at": now(session)} | more
     session.execute(update(row).where(row.seq == existing.seq).values(values))
+    statements.accept(session, existing.namespace, existing.id)
     differences = [each.to_json() for each in _differences(existing, checked)]
     detail = {"origin": source.origin, "replaced": existing.origin, "differences": differences[:20]}
     model = checked.message.key.model

@@ -166,7 +166,7 @@ def listed(row: Row, default: str) -> Json:
         "worker": row.worker,
         "origin": row.origin,
         "serve": row.serve or default,
-        "model": "verified" if row.origin == BUILT else "claimed",
+        "model": evidence(row.origin),
         "model_name": row.model_name,
         "state": INTACT if row.lost_at is None else LOST,
         "recall": stored(row.recall_json),
@@ -175,6 +175,11 @@ def listed(row: Row, default: str) -> Json:
         "provenance": stored(row.provenance_json),
         "sources": stored(row.sources_json),
     }
+
+
+def evidence(origin: str) -> str:
+    """Return how the model of an artifact is known: a worker compiled its very bytes."""
+    return "verified" if origin == BUILT else "claimed"
 
 
 def etag_of(row: Row, default: str) -> str:

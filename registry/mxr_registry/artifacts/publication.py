@@ -27,7 +27,7 @@ from mxr_registry.database.session import Database, Session, now
 from mxr_registry.database.tables import ArtifactBlobRow, ArtifactInputRow, ArtifactRow
 from mxr_registry.storage.store import Store
 
-from . import amendment, blobs, catalog, models, recalls
+from . import amendment, blobs, catalog, models, recalls, statements
 from .amendment import CheckedPublication, PublicationSource
 from .inspection import Description
 
@@ -198,6 +198,7 @@ def write_artifact(session: Session, namespace: str, checked: CheckedPublication
     if inputs:
         session.execute(insert(ArtifactInputRow), inputs)
     detail = {"origin": checked.source.origin, "digest": checked.digest, "sha256": checked.message.manifest.sha256}
+    statements.accept(session, namespace, checked.id)
     more = {"job": checked.source.job, "restored": values["restored_by"]}
     detail |= {name: value for name, value in more.items() if value is not None}
     trail.record(session, "artifact.publish", checked.id, detail, namespace=namespace, model=checked.message.key.model)

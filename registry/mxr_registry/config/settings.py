@@ -23,6 +23,7 @@ from .connections import ConnectionSettings, read_url
 from .job_rules import POOLS_EXAMPLE, JobRules, declared_pools
 from .limits import RequestLimits
 from .retention import RetentionRules
+from .signing import FILE, SigningSettings
 
 HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]{0,252}[a-z0-9_])?")
 ROOT_PATH = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9_.~-]{1,200}){1,16}", re.ASCII)
@@ -179,6 +180,7 @@ SCHEMA = ServiceSchema(
         "work": JobRules,
         "retention": RetentionRules,
         "limits": RequestLimits,
+        "signing": SigningSettings,
     },
     lists={"pools": POOLS_EXAMPLE},
     others=("MXR_WORKER_",),
@@ -214,6 +216,7 @@ class RegistrySettings:
     s3: S3Settings = field(default_factory=S3Settings)
     rules: JobRules = field(default_factory=JobRules)
     retention: RetentionRules = field(default_factory=RetentionRules)
+    signing: SigningSettings = field(default_factory=SigningSettings)
     connections: ConnectionSettings = field(default_factory=ConnectionSettings)
 
     @classmethod
@@ -252,6 +255,7 @@ class RegistrySettings:
             s3=values.table("s3"),
             rules=values.table("work", pools=declared_pools(values.lists.get("pools", ()), values.file)),
             retention=values.table("retention"),
+            signing=values.table("signing"),
             connections=values.table("database"),
         )
 
@@ -269,6 +273,11 @@ class RegistrySettings:
     def embedded(self) -> bool:
         """Whether the database is the embedded one in the data directory."""
         return self.database_url == _embedded_url(self.data)
+
+    @property
+    def signing_key(self) -> Path | None:
+        """The file of the signing key, whether it exists or not; None where no place is named for it."""
+        return self.signing.key_file or (self.data / FILE if self.embedded else None)
 
     @property
     def reserve(self) -> DiskReserve:

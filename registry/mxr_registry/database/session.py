@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     # The Unpack of `typing` is new in Python 3.11.
     from typing_extensions import Unpack
 
+    from mxr_registry.signer import Signer
+
 __all__ = [
     "Database",
     "Now",
@@ -44,6 +46,7 @@ __all__ = [
     "advisory_lock",
     "default_serve",
     "now",
+    "signer_of",
     "translate_errors",
     "upsert",
 ]
@@ -117,10 +120,20 @@ class Database:
     brings to resolves; remove it if that benchmark no longer needs it.
     """
 
-    def __init__(self, url: str, connections: ConnectionSettings | None = None, serve: str = BUILT_ONLY) -> None:
-        """Open no connection. `serve`: see `default_serve`. Raises `UsageError` for an invalid URL."""
+    def __init__(
+        self,
+        url: str,
+        connections: ConnectionSettings | None = None,
+        serve: str = BUILT_ONLY,
+        signer: Signer | None = None,
+    ) -> None:
+        """Open no connection. `serve`: see `default_serve`; `signer`: signs what is published.
+
+        Raises `UsageError` for an invalid URL.
+        """
         self.serve = serve
-        self.engine = engine_of(url, connections or ConnectionSettings()).execution_options(mxr_serve=serve)
+        engine = engine_of(url, connections or ConnectionSettings())
+        self.engine = engine.execution_options(mxr_serve=serve, mxr_signer=signer)
         self.embedded = self.engine.dialect.name == "sqlite"
         reading: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
         writing: dict[str, Any] = {"isolation_level": "READ COMMITTED"}
@@ -263,6 +276,12 @@ def _set_busy_timeout(session: Session, seconds: float) -> None:
 def default_serve(session: Session) -> str:
     """Return the rule `serve` of namespaces without one of their own. The process decides it, by where it listens."""
     return str(session.get_execution_options()["mxr_serve"])
+
+
+def signer_of(session: Session) -> Signer | None:
+    """Return what signs for this process; None where it publishes nothing."""
+    found: Signer | None = session.get_execution_options()["mxr_signer"]
+    return found
 
 
 def advisory_lock(session: Session, *names: str) -> None:

@@ -5,7 +5,8 @@ Constraints guarantee all uniqueness.
     models ──< model_blobs >── blobs ──< uploads
                                    ^
                                    └──< artifact_blobs >── artifacts ──< artifact_inputs, uses        misses
-                                                                     └──< lock_artifacts >── locks        namespaces
+                                                                     ├──< lock_artifacts >── locks        namespaces
+                                                                     └──< statements         signing_keys
 
     misses ──< miss_askers        tallies        sessions        recalls
 
@@ -289,6 +290,37 @@ class RecallRow(Base):
     namespace: Mapped[str] = mapped_column(Namespace, primary_key=True)
     id: Mapped[str] = mapped_column(Hash, primary_key=True)
     recall_json: Mapped[str] = mapped_column(Text)
+
+
+class SigningKeyRow(Base):
+    """A public key of the registry. `state`: a word of `protocol.statements.KEY_STATES`; `ended_at`: since when.
+
+    `endorsement_json`: the envelope in which the key before it says that it belongs to the same registry.
+    """
+
+    __tablename__ = "signing_keys"
+
+    id: Mapped[str] = mapped_column(Hash, primary_key=True)
+    public_key: Mapped[str] = mapped_column(String(500))
+    state: Mapped[str] = mapped_column(String(10))
+    created_at: Mapped[float]
+    ended_at: Mapped[float | None]
+    endorsement_json: Mapped[str | None] = mapped_column(Text)
+
+
+class StatementRow(Base):
+    """What was signed of an artifact: an envelope. `key`: who signed it; `kind`: the type of what it says."""
+
+    __tablename__ = "statements"
+
+    seq: Mapped[int] = mapped_column(Serial, primary_key=True)
+    artifact: Mapped[int] = mapped_column(Serial, ForeignKey("artifacts.seq", ondelete="CASCADE"))
+    key: Mapped[str] = mapped_column(Hash)
+    kind: Mapped[str] = mapped_column(Namespace)
+    created_at: Mapped[float]
+    envelope_json: Mapped[str] = mapped_column(Text)
+
+    __table_args__ = (Index(None, "artifact", "seq"), {"sqlite_autoincrement": True})
 
 
 class ArtifactBlobRow(Base):

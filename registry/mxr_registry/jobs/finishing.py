@@ -138,8 +138,9 @@ def _close(session: Session, row: Row, done: job_protocol.FinishJob, checked: Ch
         "failure_json": None,
     }
     lease_endings.change_held(session, row, **closing)
-    publication.write_artifact(session, row.namespace, checked)
+    # First, so that what is signed of the artifact names the whole log.
     logs.append(session, row.seq, done.log)
+    publication.write_artifact(session, row.namespace, checked)
     transitions.record_event(session, row.seq, job_protocol.DONE, f"published {checked.id}", row.worker_name)
     workers.mark_seen(session, row.namespace, row.worker, now(session))
     return float(seconds)

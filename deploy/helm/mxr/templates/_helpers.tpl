@@ -43,6 +43,9 @@ imagePullPolicy: {{ $image.pullPolicy }}
 {{- if and $external (not .Values.store.url) }}
 {{- fail "store.url: with PostgreSQL (database.urlSecret.name), the bytes need a bucket that every registry reaches: s3://BUCKET/PREFIX." }}
 {{- end }}
+{{- if and $external (not .Values.signing.keySecret.name) }}
+{{- fail "signing.keySecret.name: the registries of one database sign with one key. `openssl genpkey -algorithm ed25519 -out signing.key` makes one, `kubectl create secret generic NAME --from-file=signing.key` its Secret." }}
+{{- end }}
 {{- $clients := or .Values.workers.pools .Values.cacheFill.enabled }}
 {{- if and $clients (not .Values.tls.secretName) (not .Values.plaintext) (not .Values.workers.registryUrl) }}
 {{- fail "tls.secretName: the clients of this chart send tokens to the registry. Give it a certificate, or set plaintext to true in a network that you trust." }}
@@ -115,6 +118,9 @@ capabilities: {drop: [ALL]}
 {{- if .Values.store.credentialsSecret }}
 - {name: s3, mountPath: /run/mxr/s3, readOnly: true}
 {{- end }}
+{{- if .Values.signing.keySecret.name }}
+- {name: signing, mountPath: /run/mxr/signing, readOnly: true}
+{{- end }}
 {{- end }}
 
 {{- define "mxr.database.volume" -}}
@@ -132,6 +138,10 @@ capabilities: {drop: [ALL]}
 - name: s3
   secret: {secretName: {{ . }}, defaultMode: 0440, items: [{key: credentials, path: credentials}]}
 {{- end }}
+{{- if .Values.signing.keySecret.name }}
+- name: signing
+  secret: {secretName: {{ .Values.signing.keySecret.name }}, defaultMode: 0440, items: [{key: {{ .Values.signing.keySecret.key }}, path: key}]}
+{{- end }}
 {{- end }}
 
 {{/* Settings of the registry, for `serve` and every other command. */}}
@@ -139,6 +149,9 @@ capabilities: {drop: [ALL]}
 - {name: MXR_REGISTRY_CONFIG, value: /etc/mxr/registry.toml}
 {{- if .Values.database.urlSecret.name }}
 - {name: MXR_DATABASE_URL_FILE, value: /run/mxr/database/url}
+{{- end }}
+{{- if .Values.signing.keySecret.name }}
+- {name: MXR_SIGNING_KEY_FILE, value: /run/mxr/signing/key}
 {{- end }}
 {{- with .Values.store }}
 {{- if .url }}

@@ -1,0 +1,44 @@
+"""The messages of API v1 about statements and signing keys."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from mxr.artifact import field_docs
+from mxr.artifact.field_docs import SHA256
+from mxr.trust.envelope import Envelope
+from mxr.trust.statement import StoredStatement
+from mxr.util.codec import Timestamp
+from mxr.util.doc import Doc
+from mxr.util.frozen import dataclass
+
+ACTIVE, RETIRED, REVOKED = KEY_STATES = ("active", "retired", "revoked")
+"""RETIRED: signs nothing new, and what it signed before stays valid. REVOKED: nothing that it signed is valid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """The reply of `GET /v1/statements/{id}`: what was signed of an artifact, the latest first."""
+
+    id: Annotated[str, field_docs.ARTIFACT_ID]
+    items: Annotated[tuple[StoredStatement, ...], Doc("The statements.")]
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryKey:
+    """A key with which a registry signs, or signed."""
+
+    id: Annotated[str, Doc("The sha256 of its DER form.", pattern=SHA256)]
+    public_key: Annotated[str, Doc("The public key, in PEM form.")]
+    state: Annotated[str, Doc("Whether it signs, and what counts.", enum=KEY_STATES)]
+    created_at: Annotated[Timestamp, Doc("When it was made known.")]
+    ended_at: Annotated[Timestamp | None, Doc("Since when it is retired or revoked.")] = None
+    endorsement: Annotated[Envelope | None, Doc("That the key before it belongs to the same registry.")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryKeys:
+    """The reply of `GET /v1/keys`: the keys of a registry, the latest first."""
+
+    registry: Annotated[str, Doc("The UUID of the registry's database.")]
+    items: Annotated[tuple[RegistryKey, ...], Doc("The keys.")]

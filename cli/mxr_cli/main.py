@@ -58,6 +58,7 @@ GROUPS = {
         "login": "Store the token for a registry",
         "logout": "Remove the stored token for a registry",
         "open": "Open the pages of the registry in a browser",
+        "trust": "Require that a registry signed what is fetched from it",
         "whoami": "Show the principal and the scopes of the token that is sent",
         "config": "Show the settings and where each comes from",
         "cache": "Manage the local cache",

@@ -19,9 +19,10 @@ from mxr.artifact.attributes import ALLOWANCES, LIBRARIES
 from mxr.artifact.key import Key
 from mxr.consumers.ort.recording_form import BY_WORKERS
 from mxr.errors import BY_CODE, MAX_REQUEST_ID, MEDIA_TYPE, NotFoundError
-from mxr.protocol import access, jobs, statements
+from mxr.protocol import access, jobs
 from mxr.protocol.access import SCOPES
 from mxr.protocol.problems import Problem
+from mxr.trust import rules
 from mxr.util.codec import HUGE
 
 Json = dict[str, Any]
@@ -82,7 +83,7 @@ ENUMERATIONS: Mapping[tuple[str, ...], tuple[str, str]] = {
     jobs.WORKER_STATES: ("WorkerState", "The state of a worker."),
     matching.ORIGINS: ("Origin", "Who made an artifact."),
     matching.SERVE_RULES: ("ServeRule", "Which artifacts answer requests."),
-    statements.KEY_STATES: ("KeyState", "Whether a key signs, and whether what it signed counts."),
+    rules.KEY_STATES: ("KeyState", "Whether a key signs, and whether what it signed counts."),
     recall.WORDS: ("RecallWord", "What is said of an artifact that must no longer be used."),
     records.EVIDENCE: ("ModelEvidence", "How the model of an artifact is known."),
     tuple(SCOPES): ("Scope", "What a token allows."),

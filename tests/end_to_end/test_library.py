@@ -49,7 +49,7 @@ print(json.dumps([str(found.path), found.source, str(copy.path), copy.source, ne
 WARM = {
     "mxr": "entry_point errors facts settings version",
     "mxr.artifact": "attributes compile_settings field_docs key limits manifest matching model_files partial "
-    "records request_defaults target",
+    "recall records request_defaults target",
     "mxr.cache": "folder partition room store usage_log",
     "mxr.consumers": "consumer python",
     "mxr.display": "progress streams text",

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sqlite3
 import sys
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +15,11 @@ import pytest
 from harness.programs import run
 from paths import ROOT
 
-from .stack import Host
+from .stack import Host, Registry
 
 ON = ("embedded",)
 
+Hosts = Callable[..., Host]
 PAGE = ROOT / "docs" / "trust.md"
 
 
@@ -54,3 +59,148 @@ def test_the_statement_is_shown_to_people(mxr: Host, published: dict[str, Any]) 
     (mxr.home / "model.onnx").write_bytes(b"precious")
     mxr("statement", "export", published["id"], "-o", "model.onnx", expect=7)
     assert (mxr.home / "model.onnx").read_bytes() == b"precious"
+
+
+def forget(host: Host) -> None:
+    """The host no longer knows what it has verified."""
+    found = [path for path in host.home.rglob("proven/*/*") if path.is_file()]
+    assert found
+    for path in found:
+        path.unlink()
+
+
+def sql(registry: Registry, text: str) -> None:
+    """Run a statement behind the registry's back."""
+    with closing(sqlite3.connect(registry.data / "registry.db", timeout=30)) as rows, rows:
+        rows.execute("PRAGMA foreign_keys=ON")
+        rows.execute(text)
+
+
+def key(registry: Registry, *words: str) -> Any:
+    """The document of `mxr-registry key`, run beside a registry."""
+    done = run(["mxr-registry", "key", *words, "--data", str(registry.data), "--json"], env=registry.environ)
+    assert done.returncode == 0, done
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def fleet(own_registry: Callable[..., Registry], host: Hosts, model: Path, programs: Any) -> tuple[Registry, Host, str]:
+    """A registry with one program, who published it, and the fingerprint of its key."""
+    registry = own_registry()
+    mxr = host("publisher", registry.url)
+    mxr("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python")
+    (only,) = key(registry, "ls")["keys"]
+    return registry, mxr, only["id"]
+
+
+def test_signatures_are_required_from_registry_cache_lock_and_bundle(
+    fleet: tuple[Registry, Host, str], host: Hosts, model: Path, gpu: tuple[str, ...]
+) -> None:
+    registry, mxr, fingerprint = fleet
+    mxr("lock", model, *gpu)
+    mxr("export", "mxr.lock", "-o", "bundle.tar")
+    fresh, cached, brought, unsigned = (host(name, registry.url) for name in ("fresh", "cached", "brought", "unsigned"))
+    cached("fetch", model, *gpu)
+    for each in (fresh, cached, brought, unsigned):
+        assert each("trust", "add", "--fingerprint", fingerprint, "--json").json["key"] == fingerprint
+    (row,) = fresh("trust", "ls", "--json").json["registries"]
+    assert (row["registry"], row["keys"]) == (registry.url, {fingerprint: "active"})
+    for each in (fresh, cached):
+        each("fetch", model, *gpu)
+    brought("import", mxr.home / "bundle.tar", "--lock", "mxr.lock")
+    brought("verify")
+    registry.stop()
+    # No network from here on.
+    for each in (fresh, cached, brought):
+        assert each("fetch", model, *gpu, "--offline", "--json").json["source"] == "cache"
+    brought("fetch", "--locked", "--offline", "-o", "out/")
+    for each in (fresh, brought):
+        # The memory of what was verified is this user's own; without it, it is verified again.
+        forget(each)
+        each("fetch", model, *gpu, "--offline")
+    for path in [*fresh.cache.rglob("statements/*.json"), *brought.cache.rglob("statements/*.json")]:
+        text = path.read_text()
+        payload = re.search(r'"payload":"([^"]+)"', text)
+        assert payload
+        at = payload.start(1) + 200
+        path.write_text(text[:at] + ("A" if text[at] != "A" else "B") + text[at + 1 :])
+    for each in (fresh, brought):
+        each("fetch", model, *gpu, "--offline")
+        forget(each)
+        refused = each("fetch", model, *gpu, "--offline", "--json", expect=6).error
+        assert refused["code"] in ("bad_signature", "other_record"), refused
+    brought("fetch", "--locked", "--offline", expect=6)
+
+
+def test_what_nobody_signed_is_refused(
+    fleet: tuple[Registry, Host, str], host: Hosts, model: Path, gpu: tuple[str, ...]
+) -> None:
+    """Rows that came into the database by another way than a publication."""
+    registry, _, fingerprint = fleet
+    strict, lax = host("strict", registry.url), host("lax", registry.url)
+    strict("trust", "add", "--fingerprint", fingerprint)
+    sql(registry, "DELETE FROM statements")
+    lax("fetch", model, *gpu)
+    refused = strict("fetch", model, *gpu, "-o", "model.mxr", "--json", expect=6).error
+    assert refused["code"] == "unsigned" and not (strict.home / "model.mxr").exists()
+    assert strict.held() == [], "nothing was downloaded for it"
+    assert key(registry, "resign") == {"signed": 1}
+    strict("fetch", model, *gpu, "-o", "model.mxr")
+    # What a registry changes behind the back of its records.
+    sql(
+        registry,
+        'UPDATE artifacts SET attributes_json = replace(attributes_json, \'"sramecc":"+"\', \'"sramecc":"any"\')',
+    )
+    other = host("other", registry.url)
+    other("trust", "add", "--fingerprint", fingerprint)
+    assert other("fetch", model, *gpu, "--json", expect=6).error["code"] == "other_record"
+
+
+def test_a_host_follows_a_rotation_and_no_key_that_nobody_endorsed(
+    fleet: tuple[Registry, Host, str], host: Hosts, model: Path, programs: Any, gpu: tuple[str, ...]
+) -> None:
+    registry, mxr, fingerprint = fleet
+    strict = host("strict", registry.url)
+    strict("trust", "add", "--fingerprint", fingerprint)
+    strict("fetch", model, *gpu)
+    made = key(registry, "rotate")["id"]
+    mxr("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python", "--num-cu", "120", "--amend")
+    strict("fetch", model, *gpu, "--refresh")
+    (row,) = strict("trust", "ls", "--json").json["registries"]
+    assert row["keys"] == {fingerprint: "retired", made: "active"}
+    # A stranger's key is not followed, whoever lists it.
+    third = key(registry, "create", "--out", str(registry.data / "third.key"))["id"]
+    sql(registry, f"UPDATE signing_keys SET endorsement_json = NULL WHERE id = '{third}'")
+    (registry.data / "third.key").replace(registry.data / "signing.key")
+    mxr("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python", "--num-cu", "104", "--amend")
+    fresh = host("fresh", registry.url)
+    fresh("trust", "add", "--fingerprint", fingerprint)
+    sql(registry, f"DELETE FROM statements WHERE key != '{third}'")
+    assert fresh("fetch", model, *gpu, "--json", expect=6).error["code"] == "unknown_key"
+
+
+def test_bad_fingerprints_and_files(fleet: tuple[Registry, Host, str], host: Hosts, model: Path, gpu: Any) -> None:
+    registry, _, fingerprint = fleet
+    mxr = host("strict", registry.url)
+    for bad in ("", "0" * 64, fingerprint[:-1], fingerprint[:12]):
+        assert mxr("trust", "add", "--fingerprint", bad, "--json", expect=6).error["code"] == "unknown_key"
+    assert "--fingerprint" in mxr("trust", "add", expect=2).err
+    assert mxr("trust", "ls").out == ""
+    mxr("trust", "add", "--fingerprint", fingerprint)
+    file = next(mxr.home.rglob("trust.json"))
+    assert file.stat().st_mode & 0o777 == 0o600
+    good = file.read_text()
+    for text in ("", "{", "[]", good.replace("origin", "origins"), good.replace("active", "alive")):
+        file.write_text(text)
+        mxr("fetch", model, *gpu, expect=2)
+    file.write_text(good)
+    file.chmod(0o666)
+    assert "Only this user and root may write it" in mxr("fetch", model, *gpu, expect=2).err
+    file.chmod(0o600)
+    mxr("fetch", model, *gpu)
+    mxr("trust", "add", "--fingerprint", fingerprint, "--origin", "built")
+    refused = mxr("fetch", model, *gpu, "--json", expect=6).error
+    assert refused["code"] == "other_record" and "built" in refused["detail"]
+    mxr("trust", "rm", registry.url)
+    mxr("fetch", model, *gpu)
+    mxr("trust", "rm", registry.url, expect=3)

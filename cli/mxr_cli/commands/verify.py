@@ -58,6 +58,10 @@ def verify(session: Session, path: Path, folder: Path | None) -> None:
     error = drift.damage_error(findings, path, folder)
     if error is not None:
         raise error
+    for entry in lock.entries:
+        record = session.cache().artifact_record(entry.digest, entry.id)
+        if record is not None:
+            session.cache().require_proof(record.artifact)
     if not session.as_json:
         echo(f"{path}: {counted(len(findings), 'entry', 'entries')}, all files as locked")
 

@@ -17,6 +17,7 @@ from mxr.artifact.manifest import Blob, Manifest, artifact_id
 from mxr.artifact.records import Artifact
 from mxr.plans.lockfile import FILE_NAME, LockFile, lock_text
 from mxr.protocol.artifacts import ModelClaim, PublicationIntent, Publish
+from mxr.trust.envelope import Envelope
 from mxr.util import codec
 from mxr.util.codec import Timestamp
 from mxr.util.frozen import dataclass
@@ -31,7 +32,8 @@ TAG = "mxr"
 class BundleRecord:
     """An artifact in a bundle: what was published, when first, and the publisher's description of its model.
 
-    Origin and promotion are not included: whoever imports it knows only the bundle. Raises `UsageError` for what no
+    Origin and promotion are not included: whoever imports it knows only the bundle, and what the registry signed
+    (`statements`). Raises `UsageError` for what no
     registry would accept.
     """
 
@@ -41,6 +43,7 @@ class BundleRecord:
     provenance: Mapping[str, Any]
     published_at: Timestamp
     model: ModelClaim | None = None
+    statements: tuple[Envelope, ...] = ()
     v: int = VERSION
 
     def __post_init__(self) -> None:
@@ -49,7 +52,7 @@ class BundleRecord:
         self.publication()
 
     @classmethod
-    def of(cls, artifact: Artifact, model: ModelClaim | None) -> BundleRecord:
+    def of(cls, artifact: Artifact, model: ModelClaim | None, statements: tuple[Envelope, ...]) -> BundleRecord:
         """The record of an artifact, which must have its manifest."""
         assert artifact.manifest is not None
         return cls(
@@ -59,6 +62,7 @@ class BundleRecord:
             artifact.provenance,
             artifact.published_at,
             model,
+            statements,
         )
 
     @property

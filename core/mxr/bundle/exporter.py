@@ -27,6 +27,7 @@ from .oci import BLOBS
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client
+    from mxr.trust.envelope import Envelope
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,18 @@ def collect_records(
         found[artifact.id] = artifact
     models = {artifact.key.model for artifact in found.values()}
     descriptions = {model: _model_description(model, client) for model in sorted(models)}
-    return [BundleRecord.of(artifact, descriptions[artifact.key.model]) for artifact in found.values()]
+    return [
+        BundleRecord.of(artifact, descriptions[artifact.key.model], _statements(artifact.id, cache, client))
+        for artifact in found.values()
+    ]
+
+
+def _statements(identity: str, cache: Cache, client: Client) -> tuple[Envelope, ...]:
+    """What was signed of an artifact, with the originals; what the cache keeps, where the registry has it no more."""
+    try:
+        return tuple(each.envelope for each in client.statements(identity).items)
+    except NotFoundError:
+        return cache.statements(identity)
 
 
 def _named(identity: str, cache: Cache, client: Client, include_removed: bool) -> Artifact:

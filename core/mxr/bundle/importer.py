@@ -220,6 +220,10 @@ def into_cache(layout: ImageLayout, contents: BundleContents, cache: Cache) -> l
     """
     done = []
     for record in contents.records:
+        if record.statements:
+            cache.imported.store_statements(record.id, record.statements)
+        cache.require_proof(record.artifact())
+    for record in contents.records:
         new = False
         for file in record.manifest.files:
             if not cache.intact_or_removed(file.sha256):

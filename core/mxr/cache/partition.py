@@ -5,6 +5,7 @@
     <partition>/completions/ab/<request>.json   {"id"}: the only program that a partial request meant
     <partition>/models/<hash>.json              the inputs of a model, for requests by hash
     <partition>/defaults.json                   {"defaults", "confirmed_at"}: the request defaults of the namespace
+    <partition>/statements/<id>.json            {"envelopes"}: what was signed of an artifact, see `proofs`
 
 Programs themselves are not in partitions: their sha256 is their name. What a partition says decides what is served.
 `CachePolicy` says whose answers serve, and for how long.
@@ -14,7 +15,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
 from hashlib import sha256
@@ -34,6 +36,10 @@ from .folder import CacheFolder
 
 if TYPE_CHECKING:
     from mxr.settings import Settings
+    from mxr.trust.envelope import Envelope
+
+MAX_ENVELOPES = 100
+"""Signed records of one artifact that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,7 @@ class CachePolicy:
     users, besides this one and root, whose cache folder is read. `max_age`: seconds after which the registry must
     confirm an answer. `max_stale`: seconds for which answers serve while the registry is away. `size`: bytes
     of the programs that stay when others come; 0: no limit. `private`: a folder of this user for the memo, where the
-    cache belongs to someone else.
+    cache belongs to someone else. `config`: the folder of this user's configuration, which says what must be signed.
     """
 
     registry: str = ""
@@ -55,6 +61,7 @@ class CachePolicy:
     max_stale: float = 7 * 86400.0
     size: int = 0
     private: Path | None = None
+    config: Path | None = None
 
     @classmethod
     def of(cls, settings: Settings) -> CachePolicy:
@@ -67,6 +74,7 @@ class CachePolicy:
             max_stale=settings.max_stale,
             size=settings.cache_size,
             private=settings.state_dir,
+            config=settings.config_dir,
         )
 
     @property
@@ -261,6 +269,21 @@ class Partition:
         """Store the request defaults of the namespace, told now."""
         self._write("defaults.json", {"defaults": document, "confirmed_at": time.time()})
 
+    def statements(self, identity: str) -> list[Envelope]:
+        """Return what was signed of an artifact, as far as it is here. Nothing of it is verified."""
+        from mxr.trust.envelope import Envelope
+
+        rows = self._read(_statements_name(identity)).get("envelopes")
+        found = []
+        for row in rows[:MAX_ENVELOPES] if isinstance(rows, list) else ():
+            with suppress(MxrError):
+                found.append(codec.decode(Envelope, row))
+        return found
+
+    def store_statements(self, identity: str, envelopes: Sequence[Envelope]) -> None:
+        """Store what was signed of an artifact."""
+        self._write(_statements_name(identity), {"envelopes": codec.encode(list(envelopes)[:MAX_ENVELOPES])})
+
     def _names(self, name: str) -> list[str]:
         return self.folder.names(f"{self.name}/{name}")
 
@@ -288,6 +311,10 @@ def _hashed_name(folder: str, document: Json) -> str:
 
 def _artifact_name(digest: str, identity: str) -> str:
     return f"artifacts/{check_sha256(digest)}/{check_sha256(identity)}.json"
+
+
+def _statements_name(identity: str) -> str:
+    return f"statements/{check_sha256(identity)}.json"
 
 
 def _model_name(model: str) -> str:

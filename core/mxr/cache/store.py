@@ -20,7 +20,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -52,7 +52,9 @@ from .partition import CONFIRMABLE, REMOVED, Answer, CachedAnswer, CachedArtifac
 if TYPE_CHECKING:
     from mxr.client.registry import Client
     from mxr.settings import Settings
+    from mxr.trust.envelope import Envelope
 
+    from .proofs import Proofs
     from .staging import Staging
 
 __all__ = ["CONFIRMABLE", "Answer", "Cache", "CachePolicy", "CacheState", "CachedAnswer", "CachedArtifact"]
@@ -92,6 +94,33 @@ class Cache:
     def of(cls, settings: Settings) -> Cache:
         """Return the cache of a client with these settings."""
         return cls(settings.cache_dir, CachePolicy.of(settings))
+
+    # --- what must be signed ---
+
+    @cached_property
+    def _proofs(self) -> Proofs | None:
+        """What proves programs; None where this user requires nothing of any registry."""
+        config = self.policy.config
+        if config is None or not os.path.lexists(config / "trust.json"):
+            return None
+        from .proofs import Proofs
+
+        return Proofs(self)
+
+    def require_proof(self, artifact: Artifact) -> None:
+        """Raise `UntrustedError` if this user requires signatures of the registry, and nothing here proves this one."""
+        if self._proofs is not None:
+            self._proofs.require(artifact)
+
+    def collect_proof(self, artifact: Artifact, connect: Callable[[], Client] | None) -> None:
+        """Where signatures are required, bring what the registry signed of an artifact. Refuses nothing."""
+        if self._proofs is not None:
+            self._proofs.collect(artifact, connect)
+
+    def statements(self, identity: str) -> tuple[Envelope, ...]:
+        """Return what was signed of an artifact, as far as it is here. Nothing of it is verified."""
+        sources = (self.partition, self.imported)
+        return tuple(each for source in sources if source is not None for each in source.statements(identity))
 
     # --- the registry ---
 

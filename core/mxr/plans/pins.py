@@ -197,6 +197,8 @@ def lookup_pinned(
     for entry, each in zip(entries, found, strict=True):
         check_pinned(entry, each.artifact)
     at = 0 if len(found) == 1 else _index_of_best(request, [each.artifact for each in found])
+    cache.collect_proof(found[at].artifact, connect)
+    cache.require_proof(found[at].artifact)
     what = f"The locked artifact for {entries[at].model}"
     return PinnedProgram(entries[at], found[at], fetch_workflow.check_match(request, found[at].artifact, what))
 

@@ -7,13 +7,11 @@ from typing import Annotated
 from mxr.artifact import field_docs
 from mxr.artifact.field_docs import SHA256
 from mxr.trust.envelope import Envelope
+from mxr.trust.rules import KEY_STATES
 from mxr.trust.statement import StoredStatement
 from mxr.util.codec import Timestamp
 from mxr.util.doc import Doc
 from mxr.util.frozen import dataclass
-
-ACTIVE, RETIRED, REVOKED = KEY_STATES = ("active", "retired", "revoked")
-"""RETIRED: signs nothing new, and what it signed before stays valid. REVOKED: nothing that it signed is valid."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Ed25519 keys, by the package `cryptography`, which only who signs or verifies needs (`mxr[trust]`).
+"""Ed25519 keys, by the package `cryptography`, which only who signs or verifies needs (the extra `trust`).
 
 A public key is known by its id: the sha256 of its DER form (SubjectPublicKeyInfo), in hex. Source: RFC 8032, RFC 8410.
 """

@@ -73,7 +73,6 @@ class Accepted:
             "files": (dict(self.files), {file.name: file.sha256 for file in artifact.manifest.files}),
             "key": (dict(self.key), artifact.key.to_json()),
             "attributes": (codec.decode(Attributes, dict(self.attributes), lenient=True), artifact.attributes),
-            "origin": (self.origin, artifact.origin),
         }
         for name, (said, found) in pairs.items():
             if said != found:

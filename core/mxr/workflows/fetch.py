@@ -131,6 +131,7 @@ def lookup_prepared(
     """
     request = prepared.request
     if prepared.found is not None:
+        cache.collect_proof(prepared.found.answer.artifact, connect)
         return FoundProgram(request, prepared.found)
     try:
         return FoundProgram(request, lookup(request, cache, connect, name=prepared.model.name, refresh=refresh))
@@ -169,6 +170,12 @@ def lookup(
 
     `name`: what this host calls the model.
     """
+    found = _lookup(request, cache, connect, name=name, refresh=refresh)
+    cache.collect_proof(found.answer.artifact, connect)
+    return found
+
+
+def _lookup(request: Request, cache: Cache, connect: Connect | None, *, name: str, refresh: bool) -> LookupResult:
     cached = None if refresh else cache.lookup(request)
     state = CacheState.ABSENT if cached is None else cached.state
     if cached is not None and state is CacheState.FRESH:
@@ -268,6 +275,7 @@ def resolve_with_etag(request: Request, client: Client, *, name: str = "", hurry
 def download_found(request: Request, found: LookupResult, cache: Cache) -> Fetched:
     """Download what the cache lacks of the program that `lookup` found, and return it."""
     answer = found.answer
+    cache.require_proof(answer.artifact)
     if found.client is None:
         log_use(answer, cache, None)
         return make_fetched(answer, cache, "cache", found.warnings)
@@ -298,6 +306,8 @@ def fetch_compiled(identity: str, request: Request, cache: Cache, client: Client
             hint=f"Promote it: `mxr promote {identity[:12]}`. Then repeat the command.",
             context={"id": answer.artifact.id, "serve": answer.artifact.serve},
         )
+    cache.collect_proof(artifact, lambda: client)
+    cache.require_proof(artifact)
     moved = download_missing(answer, cache, client)
     with nullcontext() if moved and not cache.optional else suppress(MxrError):
         cache.store_answer(request, answer, etag)
@@ -306,7 +316,11 @@ def fetch_compiled(identity: str, request: Request, cache: Cache, client: Client
 
 
 def make_fetched(answer: Answer, cache: Cache, source: str, warnings: tuple[str, ...] = ()) -> Fetched:
-    """Return what was fetched, with what the user must know of any such program."""
+    """Return what was fetched, with what the user must know of any such program.
+
+    Every program that a fetch returns passes here: raises `UntrustedError` where signatures are required.
+    """
+    cache.require_proof(answer.artifact)
     if answer.artifact.key.uncalibrated or answer.artifact.attributes.tuning == "cross":
         from mxr.artifact.compile_support import program_warnings
 

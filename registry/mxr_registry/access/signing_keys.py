@@ -15,10 +15,10 @@ from typing import Any
 from sqlalchemy import func, insert, select, update
 
 from mxr.errors import ConflictError, Json, NotFoundError, TemporaryError, UsageError
-from mxr.protocol.statements import ACTIVE, RETIRED, REVOKED
 from mxr.trust import endorsement
 from mxr.trust.envelope import Envelope
 from mxr.trust.keys import PublicKey, SigningKey
+from mxr.trust.rules import ACTIVE, RETIRED, REVOKED
 from mxr.util.codec import canonical, encode, time_text
 from mxr_registry.database import trail
 from mxr_registry.database.session import Row, Session, advisory_lock, now

@@ -12,8 +12,8 @@ from sqlalchemy import exists, insert, select
 
 from mxr.artifact.manifest import Manifest
 from mxr.errors import Json
-from mxr.protocol.statements import REVOKED
 from mxr.trust.envelope import Envelope
+from mxr.trust.rules import REVOKED
 from mxr.trust.statement import ACCEPTED, PAYLOAD_TYPE, accepted
 from mxr.util.codec import canonical, decode, encode, time_text
 from mxr_registry.access import signing_keys

@@ -11,7 +11,8 @@ import click
 from mxr.configuration.commands import json_option
 from mxr.display.streams import write_json, write_line
 from mxr.errors import MxrError, TemporaryError, UsageError
-from mxr.protocol.statements import RETIRED, REVOKED, RegistryKey
+from mxr.protocol.statements import RegistryKey
+from mxr.trust.rules import RETIRED, REVOKED
 from mxr.util import codec
 from mxr_registry.command_options import existing_database, read_settings, settings_options
 from mxr_registry.json_text import to_json

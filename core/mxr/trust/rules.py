@@ -1,0 +1,173 @@
+"""What this user requires of the programs of a registry: that it signed them, with a key that this user trusts.
+
+    $XDG_CONFIG_HOME/mxr/trust.json    {"<URL>": {"registry", "origin", "keys": {"<id>": {"public_key", "state", ...}}}}
+
+`mxr trust add` writes it, with the key whose fingerprint was compared. Further keys of the registry are taken where one
+of these endorses them. A key that is known to be revoked stays so, whatever a registry says later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from mxr.artifact.records import Artifact
+from mxr.configuration.config_file import UntrustedFileError, read_config
+from mxr.errors import (
+    Json,
+    MxrError,
+    OtherRecordError,
+    RevokedKeyError,
+    UnsignedError,
+    UntrustedError,
+    UsageError,
+)
+from mxr.util import codec, disk
+from mxr.util.codec import Timestamp
+from mxr.util.frozen import dataclass
+
+from . import endorsement
+from .envelope import Envelope
+from .keys import PublicKey
+from .statement import PAYLOAD_TYPE, Accepted
+
+FILE = "trust.json"
+ANY, BUILT = ORIGINS = ("any", "built")
+ACTIVE, RETIRED, REVOKED = KEY_STATES = ("active", "retired", "revoked")
+"""RETIRED: signs nothing new, and what it signed before stays valid. REVOKED: nothing that it signed is valid."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKey:
+    """A key of a registry. `ended_at`: since when it is retired or revoked."""
+
+    public_key: str
+    state: str = ACTIVE
+    ended_at: Timestamp | None = None
+
+    def __post_init__(self) -> None:
+        if self.state not in KEY_STATES:
+            raise codec.refuse("state", f"one of {', '.join(KEY_STATES)}", self.state)
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedKey:
+    """A key as a registry tells it. `endorsement`: the word of another key for it."""
+
+    id: str
+    known: KnownKey
+    endorsement: Envelope | None
+
+
+@dataclass(frozen=True, slots=True)
+class TrustRule:
+    """What is required of one registry. `registry`: its id. `origin`: `built`: only what its workers compiled."""
+
+    registry: str
+    keys: Mapping[str, KnownKey]
+    origin: str = ANY
+
+    def __post_init__(self) -> None:
+        if self.origin not in ORIGINS:
+            raise codec.refuse("origin", f"one of {', '.join(ORIGINS)}", self.origin)
+
+    @property
+    def digest(self) -> str:
+        """What of it decides: with another digest, nothing that was proven before is proven."""
+        return sha256(codec.canonical(codec.encode(self)).encode()).hexdigest()
+
+    def prove(self, namespace: str, artifact: Artifact, envelopes: Iterable[Envelope]) -> None:
+        """Check that a trusted key signed that the registry accepted exactly this artifact.
+
+        One record that proves it is enough. Raises `UnsignedError` without any, else the `UntrustedError` of the first
+        one that does not.
+        """
+        first: MxrError | None = None
+        for each in envelopes:
+            try:
+                self._check(namespace, artifact, each)
+            except MxrError as problem:
+                first = first or problem
+            else:
+                return
+        if first is None:
+            raise UnsignedError(f"There is no signed record of artifact {artifact.id[:12]}.")
+        if isinstance(first, UntrustedError):
+            raise first
+        raise OtherRecordError(f"The record of artifact {artifact.id[:12]} is none: {first.message}")
+
+    def _check(self, namespace: str, artifact: Artifact, envelope: Envelope) -> None:
+        revoked = {id for id, key in self.keys.items() if key.state == REVOKED}
+        if revoked & {each.keyid for each in envelope.signatures}:
+            raise RevokedKeyError(f"The key that signed artifact {artifact.id[:12]} was revoked.")
+        counted = {id: PublicKey(key.public_key) for id, key in self.keys.items() if id not in revoked}
+        document, signers = envelope.verify(PAYLOAD_TYPE, counted)
+        said = Accepted.read(document)
+        said.refuse_other(artifact)
+        if (said.registry, said.namespace) != (self.registry, namespace):
+            raise OtherRecordError(
+                f"The record of artifact {artifact.id[:12]} is of namespace {said.namespace} of registry "
+                f"{said.registry}, and not of {namespace} of {self.registry}."
+            )
+        if self.origin == BUILT and said.origin != BUILT:
+            raise OtherRecordError(
+                f"Artifact {artifact.id[:12]} was {said.origin}, and this host takes only what a worker of the "
+                "registry built.",
+                hint="Have a worker compile it, or change what is required: `mxr trust add`.",
+            )
+        for id in signers:
+            ended = self.keys[id].ended_at
+            if ended is not None and said.accepted_at > ended:
+                raise RevokedKeyError(f"The key {id[:12]} signed artifact {artifact.id[:12]} after it was retired.")
+
+    def follow(self, offered: Iterable[OfferedKey]) -> TrustRule:
+        """Return the rule with the keys that its own keys endorse, one after the other, and with what has ended."""
+        found, rest = dict(self.keys), {each.id: each for each in offered}
+        for id in rest.keys() & found.keys():
+            if KEY_STATES.index(rest[id].known.state) > KEY_STATES.index(found[id].state):
+                found[id] = replace(rest[id].known, public_key=found[id].public_key)
+        while True:
+            by = {id: PublicKey(key.public_key) for id, key in found.items() if key.state != REVOKED}
+            fresh = {id: each.known for id, each in rest.items() if id not in found and self._is_endorsed(each, by)}
+            if not fresh:
+                return replace(self, keys=found)
+            found |= fresh
+
+    def _is_endorsed(self, offered: OfferedKey, by: Mapping[str, PublicKey]) -> bool:
+        try:
+            key = PublicKey(offered.known.public_key)
+            if offered.endorsement is None or key.id != offered.id:
+                return False
+            endorsement.check(offered.endorsement, key, self.registry, by)
+        except MxrError:
+            return False
+        return True
+
+
+def read_rules(config_dir: Path | None) -> dict[str, TrustRule]:
+    """Return what is required, by the URL of the registry.
+
+    Raises `UsageError` for a file that is none, or that others can write: nothing is fetched then.
+    """
+    if config_dir is None:
+        return {}
+    path = config_dir / FILE
+    try:
+        file = read_config(path)
+    except UntrustedFileError as reason:
+        raise UsageError(f"{path} is not used: {reason}.", hint="Only this user and root may write it.") from None
+    return codec.decode(dict[str, TrustRule], codec.parse(file.text, str(path)), FILE) if file else {}
+
+
+def write_rules(config_dir: Path | None, rules: Mapping[str, TrustRule]) -> Path:
+    """Replace what is required, and return the file. Raises `MxrError`, also where this user has no folder for it."""
+    if config_dir is None:
+        raise UsageError("This user has no home folder.", hint="Set HOME or XDG_CONFIG_HOME.")
+    with disk.faults(config_dir):
+        config_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    document: Json | Any = codec.encode(dict(rules))
+    disk.write_whole(config_dir / FILE, codec.canonical(document).encode() + b"\n", mode=0o600)
+    return config_dir / FILE

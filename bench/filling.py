@@ -6,6 +6,7 @@ the columns that a bench names.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -19,11 +20,13 @@ from mxr.artifact.attributes import Attributes, Request
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.model_files import ModelFiles
 from mxr.protocol.artifacts import Publish, RegisterModel
+from mxr.trust.keys import SigningKey
 from mxr_registry.access.scopes import Caller
 from mxr_registry.artifacts import blobs, models, publication
 from mxr_registry.artifacts.amendment import CheckedPublication, PublicationSource
 from mxr_registry.database.claim import id_of
 from mxr_registry.database.session import Database
+from mxr_registry.signer import Signer
 from mxr_registry.storage.local import LocalStore
 from mxr_registry.storage.store import Store
 
@@ -58,10 +61,14 @@ def register_model(db: Database, file: File) -> str:
 def publish(session: Connection, requests: Iterable[Request], attributes: Attributes, file: File) -> None:
     """Publish an artifact for the key of each request, as if a worker had built it."""
     source = PublicationSource(matching.BUILT, "bench", worker="bench")
-    for request in requests:
-        digest, wanted = request.key.digest, Publish(request.key, Manifest((file,)), attributes)
-        checked = CheckedPublication(wanted, source, digest, artifact_id(digest, (file,)), {}, {})
-        publication.write_artifact(session, NAMESPACE, checked)
+    with tempfile.TemporaryDirectory(prefix="mxr-bench-") as folder:
+        key = Path(folder, "signing.key")
+        SigningKey.create(key)
+        session.execution_options(mxr_signer=Signer(key))
+        for request in requests:
+            digest, wanted = request.key.digest, Publish(request.key, Manifest((file,)), attributes)
+            checked = CheckedPublication(wanted, source, digest, artifact_id(digest, (file,)), {}, {})
+            publication.write_artifact(session, NAMESPACE, checked)
 
 
 def number_as_hex(db: Database, expression: str, digits: int) -> str:

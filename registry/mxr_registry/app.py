@@ -17,6 +17,7 @@ from mxr.errors import MxrError, TemporaryError
 from mxr_registry.access.authentication import Authenticator
 from mxr_registry.artifacts.inspection import RefusalMemory
 from mxr_registry.artifacts.usage import UsageCounter
+from mxr_registry.config.retention import DAY
 from mxr_registry.config.settings import RegistrySettings
 from mxr_registry.database.identity import RegistryIdentity
 from mxr_registry.database.session import Database
@@ -87,7 +88,8 @@ def create_app(settings: RegistrySettings) -> FastAPI:
 
     Raises `UsageError`.
     """
-    db = Database(settings.database_url, settings.connections, settings.serve, Signer(settings.signing_key))
+    signer = Signer(settings.signing_key, settings.signing.recall_days * DAY)
+    db = Database(settings.database_url, settings.connections, settings.serve, signer)
     store = open_store(settings.store_url, settings.s3)
     identity, limits, stopping = RegistryIdentity(db), settings.limits, threading.Event()
     store.owner.wanted = lambda: identity.known

@@ -12,10 +12,14 @@ HINT = "Name its file in signing.key_file (MXR_SIGNING_KEY_FILE); `mxr-registry 
 
 
 class Signer:
-    """Signs for one registry process. `path`: the file of its key; None: it has none."""
+    """Signs for one registry process. `path`: the file of its key; None: it has none.
 
-    def __init__(self, path: Path | None) -> None:
+    `recall_seconds`: how long a recall list counts that it signs.
+    """
+
+    def __init__(self, path: Path | None, recall_seconds: float = 0.0) -> None:
         self.path = path
+        self.recall_seconds = recall_seconds
         self._lock = threading.Lock()
         self._key: SigningKey | None = None
         self._seen: tuple[int, int, int] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -46,6 +47,9 @@ def embedded(registry: Registry, backup: Path, _: Stack) -> dict[str, Any]:
     run(BACKUP, {"/var/lib/mxr": str(registry.data), "/backup/mxr": str(backup)}, environ)
     there = registry.data.parents[1] / "registry-1" / "data"
     run(RESTORE_ROWS, {"/var/lib/mxr": str(there), "/backup/mxr": str(backup)}, environ)
+    # The key is in no backup: it comes from where secrets are kept.
+    assert not list(backup.rglob("*.key"))
+    shutil.copy(registry.data / "signing.key", there)
     return {}
 
 

@@ -103,3 +103,34 @@ def test_what_was_used_is_recalled_before_it_is_removed(
     # It does not come back: neither from the cache nor when somebody publishes it again.
     mxr("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python", "--restore")
     assert "was quarantined" in mxr("fetch", model, *gpu, env=ASKS, expect=3).err
+
+
+def test_a_host_hears_of_programs_that_it_does_not_ask_for(
+    own_registry: Callable[..., Registry], host: Hosts, model: Path, convnet: Path, programs: Any, gpu: tuple[str, ...]
+) -> None:
+    """The list comes with any answer about another program, and in every bundle."""
+    registry = own_registry()
+    mxr, other, lonely = host("own", registry.url), host("other", registry.url), host("lonely", "http://127.0.0.1:9")
+    bad = mxr("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python", "--json").json["id"]
+    good = mxr("push", programs.ref, "--model", convnet, "--for", "python", "--precision", "fp16", "--json").json["id"]
+    asked = (convnet, "--kind", "ref", "--migraphx", "2.16", "--for", "python", "--batch", "4", "--precision", "fp16")
+    mxr("export", bad, good, "-o", "before.tar")
+    lonely("import", mxr.home / "before.tar")
+    for each in (other, lonely):
+        each("fetch", model, *gpu)
+    mxr("quarantine", bad, "--reason", WHY)
+    mxr("export", good, "-o", "after.tar")
+    other("fetch", *asked)
+    assert WHY in other("fetch", model, *gpu, "--offline", expect=6).err
+    lonely("import", mxr.home / "after.tar")
+    assert WHY in lonely("fetch", model, *gpu, expect=69).err
+    lonely("fetch", *asked)
+    # An older bundle takes nothing back.
+    for each in (other, lonely):
+        each("import", mxr.home / "before.tar")
+        assert WHY in each("fetch", model, *gpu, "--offline", expect=6).err
+    mxr("unyank", bad)
+    mxr("yank", good, "--reason", "slow")
+    # Only the list knows by now that the one is good again, and the other is not.
+    other("fetch", model, *gpu, env=ASKS)
+    assert "slow" in other("fetch", *asked, "--offline", expect=6).err

@@ -204,3 +204,85 @@ def test_bad_fingerprints_and_files(fleet: tuple[Registry, Host, str], host: Hos
     mxr("trust", "rm", registry.url)
     mxr("fetch", model, *gpu)
     mxr("trust", "rm", registry.url, expect=3)
+
+
+def test_the_recall_list_is_signed_and_only_grows(
+    fleet: tuple[Registry, Host, str],
+    host: Hosts,
+    model: Path,
+    convnet: Path,
+    programs: Any,
+    gpu: tuple[str, ...],
+    tmp_path: Path,
+) -> None:
+    registry, mxr, fingerprint = fleet
+    strict, older = host("strict", registry.url), tmp_path / "older.db"
+    strict("fetch", model, *gpu)
+    strict("trust", "add", "--fingerprint", fingerprint)
+    mxr("push", programs.ref, "--model", convnet, "--for", "python", "--precision", "fp16")
+    asked = (convnet, "--kind", "ref", "--migraphx", "2.16", "--for", "python", "--batch", "4", "--precision", "fp16")
+    with closing(sqlite3.connect(registry.data / "registry.db")) as now, closing(sqlite3.connect(older)) as then:
+        now.backup(then)
+    identity = mxr("fetch", model, *gpu, "--json").json["id"]
+    mxr("quarantine", identity, "--reason", "wrong")
+    strict("fetch", *asked)
+    assert strict("fetch", model, *gpu, "--offline", "--json", expect=6).error["code"] == "recalled"
+    # An older database is restored: it knows nothing of the recall, and the host does not believe it.
+    registry.stop()
+    for path in registry.data.glob("registry.db*"):
+        path.unlink()
+    (registry.data / "registry.db").write_bytes(older.read_bytes())
+    registry.restart()
+    refused = strict("fetch", *asked, "--refresh", "--json", expect=6).error
+    assert refused["code"] == "untrusted" and "older than the one that this host has seen" in refused["detail"]
+    assert strict("fetch", model, *gpu, "--offline", "--json", expect=6).error["code"] == "recalled"
+    # The operator says it again, and all is well.
+    mxr("quarantine", identity, "--reason", "wrong")
+    strict("fetch", *asked, "--refresh")
+    # A registry that lost its key cannot show a newer list.
+    (registry.data / "signing.key").unlink()
+    mxr("unyank", identity)
+    assert strict("fetch", *asked, "--refresh", "--json", expect=6).error["code"] == "unsigned"
+
+
+def test_a_revoked_key_is_heard_of_and_signing_again_mends_it(
+    fleet: tuple[Registry, Host, str], host: Hosts, model: Path, gpu: tuple[str, ...]
+) -> None:
+    registry, _, fingerprint = fleet
+    strict = host("strict", registry.url)
+    strict("trust", "add", "--fingerprint", fingerprint)
+    strict("fetch", model, *gpu)
+    late = host("late", registry.url)
+    late("trust", "add", "--fingerprint", fingerprint)
+    made = key(registry, "rotate")["id"]
+    strict("fetch", model, *gpu, "--refresh")
+    key(registry, "revoke", fingerprint)
+    refused = strict("fetch", model, *gpu, "--refresh", "--json", expect=6).error
+    assert refused["code"] == "revoked_key", refused
+    # Who did not hear of the new key while the old one counted is told its fingerprint: anybody may have endorsed it.
+    assert late("fetch", model, *gpu, "--json", expect=6).error["code"] == "unknown_key"
+    (row,) = strict("trust", "ls", "--json").json["registries"]
+    assert row["keys"] == {fingerprint: "revoked", made: "active"}
+    assert strict("fetch", model, *gpu, "--offline", "--json", expect=6).error["code"] == "revoked_key"
+    assert key(registry, "resign") == {"signed": 1}
+    strict("fetch", model, *gpu, "--refresh")
+    strict("fetch", model, *gpu, "--offline")
+
+
+def test_a_list_whose_time_is_over_is_refused(
+    own_registry: Callable[..., Registry], host: Hosts, model: Path, programs: Any, gpu: tuple[str, ...]
+) -> None:
+    registry = own_registry()
+    mxr, strict = host("publisher", registry.url), host("strict", registry.url)
+    mxr("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python")
+    mxr("quarantine", "ab" * 32, "--reason", "x")
+    strict("trust", "add", "--fingerprint", key(registry, "ls")["keys"][0]["id"])
+    strict("fetch", model, *gpu)
+    for path in strict.cache.rglob("recalls/own.json"):
+        row = json.loads(path.read_text())
+        assert row["expires_at"] > 0
+        path.write_text(json.dumps(row | {"expires_at": 1e9}))
+    refused = strict("fetch", model, *gpu, "--offline", "--json", expect=6).error
+    assert refused["code"] == "untrusted" and "too old to be relied on" in refused["detail"]
+    strict("fetch", model, *gpu, "--refresh")
+    strict("fetch", model, *gpu, "--offline")

@@ -42,7 +42,7 @@ def export(session: Session, sources: tuple[str, ...], output: Path, include_rem
     lock, identities = _parse_sources(sources)
     cache, client = session.cache(), session.client()
     records = exporter.collect_records(lock, identities, cache, client, include_removed=include_removed)
-    done = exporter.export(records, lock, output, cache, client)
+    done = exporter.export(records, lock, output, cache, client, exporter.signed_recalls(client))
     if session.as_json:
         print_json(
             {

@@ -16,6 +16,9 @@ from mxr.util.codec import Timestamp, time_text
 from mxr.util.doc import Doc
 from mxr.util.frozen import dataclass
 
+from . import field_docs
+from .manifest import check_sha256
+
 YANKED, QUARANTINED = WORDS = ("yanked", "quarantined")
 
 MAX_REASON = 300
@@ -62,3 +65,14 @@ class Recall:
         text = self.sentence(id)
         context = {"id": id, "word": self.word, "reason": self.reason}
         return RecalledError(f"{text[0].upper()}{text[1:]}.", context=context)
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """An artifact that is, or was, recalled. It need not be published any more."""
+
+    id: Annotated[str, field_docs.ARTIFACT_ID]
+    recall: Annotated[Recall, Doc("What the registry says of it.")]
+
+    def __post_init__(self) -> None:
+        check_sha256(self.id, "id")

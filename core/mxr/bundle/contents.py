@@ -100,11 +100,19 @@ class BundleLayout:
     blobs: tuple[Blob, ...] = ()
 
 
-def lay_out(records: list[BundleRecord], lock: LockFile | None) -> BundleLayout:
-    """The OCI image layout of these artifacts; each blob occurs once. The order of `records` does not matter."""
+def lay_out(records: list[BundleRecord], lock: LockFile | None, recalls: Envelope | None = None) -> BundleLayout:
+    """The OCI image layout of these artifacts; each blob occurs once. The order of `records` does not matter.
+
+    `recalls`: the recall list of their registry.
+    """
     ordered = sorted(records, key=lambda record: record.id)
     documents: dict[str, bytes] = {}
-    rows = [_lock_row(lock, documents)] if lock is not None else []
+    rows = []
+    if lock is not None:
+        rows.append(_document_row(oci.LOCK, oci.LOCK_FILE, lock_text(lock).encode(), FILE_NAME, documents))
+    if recalls is not None:
+        text = codec.canonical(codec.encode(recalls)).encode()
+        rows.append(_document_row(oci.RECALLS, oci.RECALLS_FILE, text, "recalls.json", documents))
     rows += [_record_row(record, documents) for record in ordered]
     inner = oci.index(rows, oci.BUNDLE)
     top = oci.index([oci.descriptor(oci.INDEX, inner, artifactType=oci.BUNDLE, annotations={oci.TAG: TAG})])
@@ -118,12 +126,11 @@ def _stored(data: bytes) -> dict[str, bytes]:
     return {oci.read_descriptor(oci.descriptor("", data), "").name: data}
 
 
-def _lock_row(lock: LockFile, documents: dict[str, bytes]) -> dict[str, Any]:
-    text = lock_text(lock).encode()
-    layer = oci.descriptor(oci.LOCK_FILE, text, annotations={oci.TITLE: FILE_NAME})
-    data = oci.manifest(oci.LOCK, oci.descriptor(oci.EMPTY_TYPE, oci.EMPTY), [layer])
+def _document_row(kind: str, media_type: str, text: bytes, title: str, documents: dict[str, bytes]) -> dict[str, Any]:
+    layer = oci.descriptor(media_type, text, annotations={oci.TITLE: title})
+    data = oci.manifest(kind, oci.descriptor(oci.EMPTY_TYPE, oci.EMPTY), [layer])
     documents |= _stored(data) | _stored(oci.EMPTY) | _stored(text)
-    return oci.descriptor(oci.MANIFEST, data, artifactType=oci.LOCK)
+    return oci.descriptor(oci.MANIFEST, data, artifactType=kind)
 
 
 def _record_row(record: BundleRecord, documents: dict[str, bytes]) -> dict[str, Any]:

@@ -114,20 +114,30 @@ def _model_description(model: str, client: Client) -> ModelClaim | None:
     return ModelClaim(known.name, known.inputs)
 
 
+def signed_recalls(client: Client) -> Envelope | None:
+    """Return the recall list of the registry; None if nothing was ever recalled there, or it cannot sign."""
+    found = client.recall_list()
+    return found.envelope if found.sequence else None
+
+
 def export(
     records: list[BundleRecord],
     lock: LockFile | None,
     final: Path,
     cache: Cache,
     client: Client,
+    recalls: Envelope | None = None,
 ) -> ExportResult:
     """Write a bundle to `final`, with blobs from the cache where it has them, else from the registry.
+
+    `recalls`: the recall list that it has, see `signed_recalls`.
+
 
     It appears when every blob in it has its sha256. Raises `UnreachableError`, `DamagedBlobError`, and a disk fault.
     """
     if not records:
         raise UsageError("There is nothing to export.", hint="Give a lock file with entries, or ids of artifacts.")
-    layout = lay_out(records, lock)
+    layout = lay_out(records, lock, recalls)
     if len(layout.documents) + len(layout.blobs) > MAX_MEMBERS:
         raise UsageError("The artifacts have too many blobs for one bundle.", hint="Export them in several bundles.")
     if final.is_dir():

@@ -21,6 +21,7 @@ from mxr.plans import lockfile
 from mxr.plans.lockfile import LockFile
 from mxr.program import describe
 from mxr.protocol import artifacts as artifact_protocol
+from mxr.trust.envelope import Envelope
 from mxr.util import codec, disk
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import Data, hash_chunks, sha256_chunks
@@ -50,6 +51,7 @@ class BundleContents:
 
     records: tuple[BundleRecord, ...]
     lock: LockFile | None = None
+    recalls: Envelope | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,7 @@ def _manifests(layout: ImageLayout, index: list[Descriptor]) -> list[Descriptor]
 def _read(layout: ImageLayout, manifests: list[Descriptor]) -> BundleContents:
     records: dict[str, BundleRecord] = {}
     found: LockFile | None = None
+    recalls: Envelope | None = None
     size = 0
     for row in manifests:
         kind, config, layers = oci.read_manifest(image_layout.read_document(layout, row))
@@ -143,11 +146,14 @@ def _read(layout: ImageLayout, manifests: list[Descriptor]) -> BundleContents:
             records[record.id] = record
         elif kind == oci.LOCK and found is None and len(layers) == 1:
             found = lockfile.parse_lock(image_layout.read_document(layout, layers[0]), f"The lock in {layout.path}")
+        elif kind == oci.RECALLS and recalls is None and len(layers) == 1:
+            document = codec.parse(image_layout.read_document(layout, layers[0]), "The recall list")
+            recalls = codec.decode(Envelope, document, "recalls")
         else:
             raise wrong(layout, f"it has a manifest of unknown type {kind[:80]!r}, or two locks")
     if not records:
         raise wrong(layout, "it contains no artifact")
-    return BundleContents(tuple(records[id] for id in sorted(records)), found)
+    return BundleContents(tuple(records[id] for id in sorted(records)), found, recalls)
 
 
 def _record(layout: ImageLayout, config: Descriptor, layers: list[Descriptor]) -> BundleRecord:
@@ -215,10 +221,12 @@ def _check_programs(layout: ImageLayout, record: BundleRecord) -> None:
 def into_cache(layout: ImageLayout, contents: BundleContents, cache: Cache) -> list[ImportedArtifact]:
     """Import a bundle into the cache, which then serves the requests of the lock without a registry.
 
-    After an interruption, the same call resumes. Raises `DamagedError` if the bundle changed since `check_bundle`, or a
-    disk fault.
+    After an interruption, the same call resumes. Raises `DamagedError` if the bundle changed since `check_bundle`,
+    `UntrustedError` where signatures are required, or a disk fault.
     """
     done = []
+    if contents.recalls is not None:
+        cache.import_recalls(contents.recalls)
     for record in contents.records:
         if record.statements:
             cache.imported.store_statements(record.id, record.statements)

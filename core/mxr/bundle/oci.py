@@ -34,6 +34,8 @@ ARTIFACT_CONFIG = "application/vnd.mxr.artifact.config.v1+json"
 BLOB = "application/vnd.mxr.blob.v1"
 LOCK = "application/vnd.mxr.lock.v1"
 LOCK_FILE = "application/vnd.mxr.lock.v1+json"
+RECALLS = "application/vnd.mxr.recalls.v1"
+RECALLS_FILE = "application/vnd.dsse.envelope.v1+json"
 
 TITLE = "org.opencontainers.image.title"
 TAG = "org.opencontainers.image.ref.name"

@@ -6,6 +6,8 @@
     <partition>/models/<hash>.json              the inputs of a model, for requests by hash
     <partition>/defaults.json                   {"defaults", "confirmed_at"}: the request defaults of the namespace
     <partition>/statements/<id>.json            {"envelopes"}: what was signed of an artifact, see `proofs`
+    <partition>/recalls/<name>.json             {"sequence", "items", "expires_at", "envelope"}: a recall list: of the
+                                                registry, or of each registry whose bundles were imported
 
 Programs themselves are not in partitions: their sha256 is their name. What a partition says decides what is served.
 `CachePolicy` says whose answers serve, and for how long.
@@ -15,10 +17,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +30,7 @@ from mxr.artifact.attributes import Request
 from mxr.artifact.key import MODEL, MODEL_PREFIX
 from mxr.artifact.manifest import check_sha256
 from mxr.artifact.matching import Match
+from mxr.artifact.recall import Recall
 from mxr.artifact.records import Artifact, Model
 from mxr.errors import Json, MxrError
 from mxr.util import codec
@@ -35,8 +39,12 @@ from mxr.util.frozen import dataclass
 from .folder import CacheFolder
 
 if TYPE_CHECKING:
+    from mxr.artifact.recall import Recalled
     from mxr.settings import Settings
     from mxr.trust.envelope import Envelope
+
+OWN = "own"
+"""The name of the recall list of the registry of a partition."""
 
 MAX_ENVELOPES = 100
 """Signed records of one artifact that are kept."""
@@ -224,6 +232,7 @@ class Partition:
             age = None if self.ageless else time.time() - float(row["confirmed_at"])
             if not artifact.sound or name != _artifact_name(artifact.digest, artifact.id):
                 return None
+            artifact = self.with_recall(artifact)
             return CachedArtifact(artifact, str(row["etag"]), age, row["gone"], imported=self.ageless)
         except (KeyError, TypeError, ValueError, MxrError):
             return None
@@ -268,6 +277,42 @@ class Partition:
     def store_defaults(self, document: Json) -> None:
         """Store the request defaults of the namespace, told now."""
         self._write("defaults.json", {"defaults": document, "confirmed_at": time.time()})
+
+    def with_recall(self, artifact: Artifact) -> Artifact:
+        """Return the artifact with what a recall list here says of it, if that is more than it says itself."""
+        if artifact.recall is not None and artifact.recall.refuses:
+            return artifact
+        for data in self._recall_lists:
+            # Most lists do not name it: looking for the id in the bytes is faster than decoding them.
+            if artifact.id.encode() in data:
+                row = self._read_list(data)["items"].get(artifact.id)
+                if row is not None:
+                    return replace(artifact, recall=codec.decode(Recall, row, lenient=True))
+        return artifact
+
+    @cached_property
+    def _recall_lists(self) -> list[bytes]:
+        return [self.folder.read(f"{self.name}/recalls/{name}") or b"" for name in self._names("recalls")]
+
+    def _read_list(self, data: bytes) -> dict[str, Any]:
+        try:
+            found = json.loads(data)
+            return found if isinstance(found["items"], dict) else {"items": {}}
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return {"items": {}}
+
+    def recall_list(self, name: str) -> dict[str, Any]:
+        """Return a recall list as it was stored: `{"sequence","expires_at",...}`; `sequence` is 0 without one."""
+        found = self._read(f"recalls/{name}.json")
+        known = isinstance(found.get("sequence"), int) and isinstance(found.get("expires_at"), (int, float))
+        return found if known else {"sequence": 0, "expires_at": 0.0}
+
+    def store_recall_list(self, name: str, sequence: int, expires_at: float, items: Iterable[Recalled]) -> None:
+        """Store a recall list."""
+        rows = {each.id: codec.encode(each.recall) for each in items}
+        row = {"sequence": sequence, "expires_at": expires_at, "items": rows}
+        self._write(f"recalls/{name}.json", row)
+        self.__dict__.pop("_recall_lists", None)
 
     def statements(self, identity: str) -> list[Envelope]:
         """Return what was signed of an artifact, as far as it is here. Nothing of it is verified."""

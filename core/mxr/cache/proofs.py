@@ -9,20 +9,32 @@ place that refuses; it needs no network.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mxr.artifact.records import Artifact
-from mxr.errors import MxrError, TemporaryError, UnknownKeyError, UnreachableError, UntrustedError
+from mxr.errors import (
+    MxrError,
+    OtherRecordError,
+    TemporaryError,
+    UnknownKeyError,
+    UnreachableError,
+    UnsignedError,
+    UntrustedError,
+)
 from mxr.trust import rules
 from mxr.trust.envelope import Envelope
+from mxr.trust.recall_list import PAYLOAD_TYPE, SignedRecalls, list_name
 from mxr.trust.rules import KnownKey, OfferedKey, TrustRule
 from mxr.util import codec
+from mxr.util.codec import time_text
 
 from .folder import CacheFolder
+from .partition import OWN, Partition
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client
@@ -44,7 +56,10 @@ class Proofs:
 
     def require(self, artifact: Artifact) -> None:
         """Raise `UntrustedError` if signatures are required, and no record here proves this artifact."""
-        if self.rule is None or self._is_remembered(artifact):
+        if self.rule is None:
+            return
+        self._refuse_expired()
+        if self._is_remembered(artifact):
             return
         try:
             self.rule.prove(self._cache.policy.namespace, artifact, self._cache.statements(artifact.id))
@@ -70,6 +85,96 @@ class Proofs:
             except UntrustedError:
                 return
 
+    def _refuse_expired(self) -> None:
+        listed = self._latest()
+        if listed["sequence"] and 0 < listed["expires_at"] < time.time():
+            day = time_text(listed["expires_at"])
+            raise UntrustedError(
+                f"The recall list of this registry ended {day}: what it says is too old to be relied on.",
+                hint="Fetch once with the network, or import a newer bundle. Or the clock of this host is wrong.",
+            )
+
+    def _latest(self) -> dict[str, Any]:
+        """The latest recall list that is here, told by the registry or brought by a bundle."""
+        assert self.rule is not None
+        partition = self._cache.partition
+        found = [self._cache.imported.recall_list(list_name(self.rule.registry, self._cache.policy.namespace))]
+        found += [] if partition is None else [partition.recall_list(OWN)]
+        return max(found, key=lambda each: (each["sequence"], each["expires_at"]))
+
+    def import_recalls(self, envelope: Envelope) -> None:
+        """Take the recall list of a bundle, unless a later one is here. Raises `UntrustedError`."""
+        found = self._read(envelope)
+        known = self._latest()
+        if (found.sequence, found.expires_at) > (known["sequence"], known["expires_at"]):
+            self.take_list(found, self._cache.imported, list_name(found.registry, found.namespace))
+
+    def take_recalls(self, client: Client) -> None:
+        """Take the recall list of the registry, if it changed, or if the one that is here ends soon.
+
+        Raises `UntrustedError` for one that is not signed as required, is older than the one that is here, or has
+        ended; the one that is here stays. Does nothing if the registry goes away meanwhile.
+        """
+        partition, told = self._cache.partition, client.recalls
+        if partition is None or told is None:
+            return
+        known = partition.recall_list(OWN)
+        half_of_a_day = 43_200.0
+        if told == known["sequence"] and (told == 0 or known["expires_at"] > time.time() + 20 * half_of_a_day):
+            return
+        try:
+            envelope = client.recall_list().envelope
+            found = self._verified(envelope, client)
+        except (UnreachableError, TemporaryError):
+            return
+        self.take_list(found, partition, OWN)
+
+    def take_list(self, found: SignedRecalls, partition: Partition, name: str) -> None:
+        """Keep a verified list, unless a later one is here. Raises `UntrustedError` for one that is older, or ended."""
+        known = partition.recall_list(name)
+        if found.sequence < known["sequence"]:
+            raise UntrustedError(
+                f"The registry shows a recall list (number {found.sequence}) that is older than the one that this host "
+                f"has seen (number {known['sequence']}).",
+                hint="Its database may be an older one. `mxr yank` or `mxr quarantine` there makes a newer list; check "
+                "first which recalls it lacks (`mxr ls --state quarantined`).",
+            )
+        if found.expires_at < time.time():
+            raise UntrustedError(
+                f"The recall list that the registry shows ended {time_text(found.expires_at)}.",
+                hint="Somebody may be in the way, or the clock of this host is wrong.",
+            )
+        with suppress(MxrError):
+            partition.store_recall_list(name, found.sequence, found.expires_at, found.items)
+        if self.rule is not None and found.revoked_keys:
+            self._replace(self.rule.without(found.revoked_keys, found.issued_at))
+
+    def _verified(self, envelope: Envelope | None, client: Client) -> SignedRecalls:
+        assert self.rule is not None
+        if envelope is None:
+            raise UnsignedError(
+                "The recall list of the registry is not signed.", hint="It may have no key: docs/trust.md."
+            )
+        try:
+            return self._read(envelope)
+        except UnknownKeyError:
+            self.follow(client)
+            return self._read(envelope)
+
+    def _read(self, envelope: Envelope) -> SignedRecalls:
+        assert self.rule is not None
+        found = SignedRecalls.read(self.rule.verified(PAYLOAD_TYPE, envelope))
+        if (found.registry, found.namespace) != (self.rule.registry, self._cache.policy.namespace):
+            raise OtherRecordError("The recall list is of another registry or namespace.")
+        return found
+
+    def _replace(self, found: TrustRule) -> None:
+        policy = self._cache.policy
+        if found != self.rule:
+            with suppress(MxrError):
+                rules.write_rules(policy.config, rules.read_rules(policy.config) | {policy.url: found})
+            self.__dict__["rule"] = found
+
     def follow(self, client: Client) -> None:
         """Take the further keys of the registry that the known ones endorse, and what it says has ended."""
         if self.rule is None:
@@ -78,12 +183,7 @@ class Proofs:
             OfferedKey(each.id, KnownKey(each.public_key, each.state, each.ended_at), each.endorsement)
             for each in client.keys().items
         ]
-        found = self.rule.follow(offered)
-        if found != self.rule:
-            policy = self._cache.policy
-            with suppress(MxrError):
-                rules.write_rules(policy.config, rules.read_rules(policy.config) | {policy.url: found})
-            self.__dict__["rule"] = found
+        self._replace(self.rule.follow(offered))
 
     def store(self, identity: str, envelopes: Sequence[Envelope]) -> None:
         """Keep what the registry signed of an artifact. Does nothing if the cache is not writable."""

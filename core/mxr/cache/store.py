@@ -47,7 +47,17 @@ from mxr.util.hashing import StatMemo, sha256_memoised
 
 from . import usage_log
 from .folder import CacheFolder
-from .partition import CONFIRMABLE, REMOVED, Answer, CachedAnswer, CachedArtifact, CachePolicy, CacheState, Partition
+from .partition import (
+    CONFIRMABLE,
+    OWN,
+    REMOVED,
+    Answer,
+    CachedAnswer,
+    CachedArtifact,
+    CachePolicy,
+    CacheState,
+    Partition,
+)
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client
@@ -87,6 +97,7 @@ class Cache:
         self.defaults_away = False
         """The registry did not tell its request defaults in time: it is not asked again for this cache."""
         self._registry: str | None = None
+        self._partition: Partition | None = None
         self._output: Path | None = None
         self._staging: Staging | None = None
 
@@ -148,6 +159,35 @@ class Cache:
                 self.accept_registry(uuid)
         self._registry = uuid
 
+    def note_reply(self, client: Client) -> None:
+        """Note which registry answered, and take its recall list where that has changed.
+
+        Raises as `note_registry` does, and `UntrustedError` for a list that is not what this user requires.
+        """
+        self.note_registry(client.identity)
+        if client.recalls is not None and self.partition is not None:
+            if self._proofs is not None and self._proofs.rule is not None:
+                self._proofs.take_recalls(client)
+            elif client.recalls > self.partition.recall_list(OWN)["sequence"]:
+                with suppress(MxrError):
+                    found = client.recall_list()
+                    self.partition.store_recall_list(OWN, found.sequence, 0.0, found.items)
+
+    def import_recalls(self, envelope: Envelope) -> None:
+        """Take the recall list of a bundle, unless a later one is here.
+
+        Raises `UntrustedError` for one that is not signed as required, and `MxrError` for one that is none.
+        """
+        from mxr.trust.recall_list import SignedRecalls, list_name
+
+        if self._proofs is not None and self._proofs.rule is not None:
+            self._proofs.import_recalls(envelope)
+            return
+        found = SignedRecalls.unverified(envelope)
+        name = list_name(found.registry, found.namespace)
+        if found.sequence > self.imported.recall_list(name)["sequence"]:
+            self.imported.store_recall_list(name, found.sequence, found.expires_at, found.items)
+
     def accept_registry(self, uuid: str) -> None:
         """Take this registry from now on, whichever answered before. Raises as `CacheFolder.write` does."""
         row = {"url": self.policy.url, "namespace": self.policy.namespace, "uuid": uuid}
@@ -157,7 +197,12 @@ class Cache:
     def partition(self) -> Partition | None:
         """The partition of the registry that answered last at the URL; None before any answer."""
         uuid = self._registry or self._noted_registry()
-        return Partition(self.folder, f"{self._home}/{uuid}") if uuid else None
+        if not uuid:
+            return None
+        name = f"{self._home}/{uuid}"
+        if self._partition is None or self._partition.name != name:
+            self._partition = Partition(self.folder, name)
+        return self._partition
 
     def _noted_registry(self) -> str | None:
         uuid = self._document(f"{self._home}/registry.json").get("uuid")
@@ -368,7 +413,9 @@ class Cache:
         """Return what the registry said about an artifact that a bundle brought, else the record of the bundle."""
         artifact, partition = brought.artifact, self.partition
         said = None if partition is None else partition.artifact_record(artifact.digest, artifact.id)
-        return brought if said is None else replace(said, imported=True)
+        if said is not None:
+            return replace(said, imported=True)
+        return brought if partition is None else replace(brought, artifact=partition.with_recall(artifact))
 
     def best_match(self, request: Request) -> CachedAnswer | None:
         """Return the best cached artifact for a request by the rules of the registry, or None.

@@ -6,6 +6,7 @@ Transfers of many blobs are in `transfer`, the requests of a worker in `worker`,
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -30,6 +31,7 @@ from mxr.errors import (
     has_error,
 )
 from mxr.protocol import artifacts as artifact_protocol
+from mxr.protocol.artifacts import RECALLS_HEADER
 from mxr.settings import Settings
 from mxr.util import codec
 from mxr.util.hashing import CHUNK
@@ -56,11 +58,12 @@ if TYPE_CHECKING:
     import urllib3
 
     from mxr.artifact.candidates import Candidates
+    from mxr.artifact.recall import Recalled
     from mxr.configuration.proxies import Proxy
     from mxr.protocol import access, surveys
     from mxr.protocol import jobs as job_protocol
     from mxr.protocol.events import Event
-    from mxr.protocol.recalls import Recalled
+    from mxr.protocol.recalls import RecallList
     from mxr.protocol.statements import RegistryKeys, Statements
 
 T = TypeVar("T")
@@ -109,6 +112,8 @@ class Client:
         self.transfers = transfer_policy(seconds)
         self.identity = ""
         """The UUID of the registry that sent the last reply; empty before, and where the reply did not say."""
+        self.recalls: int | None = None
+        """The number of the recall list, if the last reply told it."""
         self.version = ""
         """The version of mxr there, as the last reply told; empty where it did not."""
         self.socket_path: Path | None = None
@@ -151,9 +156,11 @@ class Client:
 
         Raises `NoSuchArtifactError`; its `context.nearest` lists the closest ones.
         """
-        return self.exchange(
+        found = self.exchange(
             artifact_protocol.ResolveReply, "POST", "/resolve", request.to_json(), headers=names(name), hurry=hurry
         )
+        self.recalls = found.recalls
+        return found
 
     def candidates(self, partial: PartialRequest, *, name: str = "", hurry: bool = False) -> Candidates:
         """Return the ways to complete a partial request; `name` and `hurry` as for `resolve`.
@@ -203,16 +210,23 @@ class Client:
 
     def recall(self, identity: str, word: str, reason: str) -> Recalled:
         """Yank or quarantine an artifact. `word`: one of `mxr.artifact.recall.WORDS`."""
-        from mxr.protocol.recalls import RecallArtifact, Recalled
+        from mxr.artifact.recall import Recalled
+        from mxr.protocol.recalls import RecallArtifact
 
         body = artifact_protocol.message_document(RecallArtifact(word, reason))
         return self.exchange(Recalled, "PUT", f"/artifacts/{quote(identity, safe='')}/recall", body)
 
     def end_recall(self, identity: str) -> Recalled:
         """End the recall of an artifact, and return what was said of it."""
-        from mxr.protocol.recalls import Recalled
+        from mxr.artifact.recall import Recalled
 
         return self.exchange(Recalled, "DELETE", f"/artifacts/{quote(identity, safe='')}/recall")
+
+    def recall_list(self) -> RecallList:
+        """Return what is recalled in the namespace."""
+        from mxr.protocol.recalls import RecallList
+
+        return self.exchange(RecallList, "GET", "/recalls")
 
     def statements(self, identity: str) -> Statements:
         """Return what the registry signed of an artifact, the latest first."""
@@ -541,6 +555,8 @@ class Client:
             raise connection_error(self.url, problem, self._proxy) from problem
         self.identity = reply.headers.get(artifact_protocol.REGISTRY_HEADER, "")
         self.version = reply.headers.get(artifact_protocol.VERSION_HEADER, "")[:40]
+        told = reply.headers.get(RECALLS_HEADER, "")
+        self.recalls = int(told) if re.fullmatch("[0-9]{1,15}", told) else None
         self.socket_path = by_socket = getattr(reply.connection, "socket_path", None)
         wanted = self._settings.registry_id
         if wanted and self.identity not in ("", wanted):

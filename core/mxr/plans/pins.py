@@ -229,9 +229,9 @@ def _find_record(entry: LockEntry, cache: Cache, connect: Connect | None) -> Pin
             artifact, etag = client.confirm(entry.id, "")
         except NotFoundError as gone:
             if client.identity:
-                cache.note_registry(client.identity)
+                cache.note_reply(client)
             raise _gone_error(entry) from gone
-        cache.note_registry(client.identity)
+        cache.note_reply(client)
         assert artifact is not None
         return PinnedArtifact.of(artifact, etag)
     except (UnreachableError, TemporaryError) as problem:

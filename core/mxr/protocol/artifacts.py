@@ -42,6 +42,9 @@ REGISTRY_HEADER = "MXR-Registry"
 VERSION_HEADER = "MXR-Version"
 """The header of every reply: the version of mxr at the registry. That of a client is in its `User-Agent`."""
 
+RECALLS_HEADER = "MXR-Recalls"
+"""The header of a reply about an artifact: the number of the recall list of its namespace."""
+
 HOST_HEADER = "MXR-Host"
 """The header of a resolve: what the host of the client calls itself, for those who look why it got no program."""
 
@@ -186,6 +189,7 @@ class ResolveReply:
         ),
     ]
     etag: Annotated[str, Doc("The entity tag, for `If-None-Match` of `GET /v1/artifacts/{id}`.")] = ""
+    recalls: Annotated[int, Doc("The number of the recall list of the namespace (`GET /v1/recalls`).", minimum=0)] = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from mxr.artifact import field_docs
-from mxr.artifact.manifest import check_sha256
-from mxr.artifact.recall import REASON_DOC, WORD_DOC, WORDS, Recall, check_reason
+from mxr.artifact.recall import REASON_DOC, WORD_DOC, WORDS, Recalled, check_reason
+from mxr.trust.envelope import Envelope
 from mxr.util import codec
 from mxr.util.doc import Doc
 from mxr.util.frozen import dataclass
-
-RECALLS_HEADER = "MXR-Recalls"
-"""The header of a reply about artifacts: the sequence number of the recall list of the namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +25,10 @@ class RecallArtifact:
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
-    """An artifact that is, or was, recalled. It need not be published any more."""
-
-    id: Annotated[str, field_docs.ARTIFACT_ID]
-    recall: Annotated[Recall, Doc("What the registry says of it.")]
-
-    def __post_init__(self) -> None:
-        check_sha256(self.id, "id")
-
-
-@dataclass(frozen=True, slots=True)
 class RecallList:
     """Everything that is recalled in a namespace. A later list has a higher `sequence`; 0: nothing ever was."""
 
     namespace: Annotated[str, Doc("The namespace.", examples=["default"])]
     sequence: Annotated[int, Doc("The number of the last change.", minimum=0)]
     items: Annotated[tuple[Recalled, ...], Doc("What is recalled, by id.")]
+    envelope: Annotated[Envelope | None, Doc("The same, signed; null where the registry has no key.")] = None

@@ -169,7 +169,7 @@ def _by_identity(model: str, cache: Cache, connect: Callable[[], Client] | None)
             raise NoSuchModelError(f"The model {model} is not in the cache.")
         client = connect()
         known = client.model(model)
-        cache.note_registry(client.identity)
+        cache.note_reply(client)
         if not known.claimed:
             cache.store_model(known, from_registry=True)
     return ModelReference.of_identity(model, (OnnxInput(item.name, item.type, item.dims) for item in known.inputs))

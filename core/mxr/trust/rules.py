@@ -99,12 +99,19 @@ class TrustRule:
             raise first
         raise OtherRecordError(f"The record of artifact {artifact.id[:12]} is none: {first.message}")
 
-    def _check(self, namespace: str, artifact: Artifact, envelope: Envelope) -> None:
+    def verified(self, payload_type: str, envelope: Envelope) -> Json:
+        """Return a document that a key of the rule signed. Raises `UntrustedError`."""
+        return self._verified(payload_type, envelope)[0]
+
+    def _verified(self, payload_type: str, envelope: Envelope) -> tuple[Json, frozenset[str]]:
         revoked = {id for id, key in self.keys.items() if key.state == REVOKED}
-        if revoked & {each.keyid for each in envelope.signatures}:
-            raise RevokedKeyError(f"The key that signed artifact {artifact.id[:12]} was revoked.")
+        if ended := revoked & {each.keyid for each in envelope.signatures}:
+            raise RevokedKeyError(f"The key {min(ended)[:12]} that signed it was revoked.")
         counted = {id: PublicKey(key.public_key) for id, key in self.keys.items() if id not in revoked}
-        document, signers = envelope.verify(PAYLOAD_TYPE, counted)
+        return envelope.verify(payload_type, counted)
+
+    def _check(self, namespace: str, artifact: Artifact, envelope: Envelope) -> None:
+        document, signers = self._verified(PAYLOAD_TYPE, envelope)
         said = Accepted.read(document)
         said.refuse_other(artifact)
         if (said.registry, said.namespace) != (self.registry, namespace):
@@ -122,6 +129,12 @@ class TrustRule:
             ended = self.keys[id].ended_at
             if ended is not None and said.accepted_at > ended:
                 raise RevokedKeyError(f"The key {id[:12]} signed artifact {artifact.id[:12]} after it was retired.")
+
+    def without(self, revoked: Iterable[str], moment: Timestamp) -> TrustRule:
+        """Return the rule in which these of its keys are revoked."""
+        ended = {id: replace(self.keys[id], state=REVOKED, ended_at=moment) for id in revoked if id in self.keys}
+        fresh = {id: key for id, key in ended.items() if self.keys[id].state != REVOKED}
+        return replace(self, keys={**self.keys, **fresh})
 
     def follow(self, offered: Iterable[OfferedKey]) -> TrustRule:
         """Return the rule with the keys that its own keys endorse, one after the other, and with what has ended."""

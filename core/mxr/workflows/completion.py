@@ -89,10 +89,10 @@ def _list_candidates(
             found = client.candidates(partial, name=built.model.name, hurry=cache.completion(partial) is not None)
         except NoSuchArtifactError as miss:
             if client.identity:
-                cache.note_registry(client.identity)
+                cache.note_reply(client)
             cache.store_completion(partial, None)
             raise _with_compile_command(miss, built) from None
-        cache.note_registry(client.identity)
+        cache.note_reply(client)
     except (UnreachableError, TemporaryError) as problem:
         return *_completed_before(partial, cache, problem), problem
     if not found.candidates or any(not partial.admits(candidate.key) for candidate in found.candidates):

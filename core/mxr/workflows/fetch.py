@@ -202,12 +202,12 @@ def _resolve_noted(request: Request, cache: Cache, client: Client, *, name: str,
         found = resolve_with_etag(request, client, name=name, hurry=hurry)
     except NoSuchArtifactError as miss:
         if client.identity:
-            cache.note_registry(client.identity)
+            cache.note_reply(client)
             cache.store_miss(request)
         from mxr.client.hints import with_commands
 
         raise with_commands(miss, request) from None
-    cache.note_registry(client.identity)
+    cache.note_reply(client)
     return found
 
 
@@ -225,7 +225,7 @@ def confirm_record(record: CachedArtifact, cache: Cache, client: Client) -> bool
         changed, etag, gone = None, "", True
     if not client.identity:
         return False
-    cache.note_registry(client.identity)
+    cache.note_reply(client)
     if record.age is not None and (before is None or cache.partition is None or cache.partition.name != before.name):
         return False
     with suppress(MxrError):
@@ -295,7 +295,7 @@ def fetch_compiled(identity: str, request: Request, cache: Cache, client: Client
     """
     artifact, etag = client.confirm(identity, "")
     assert artifact is not None
-    cache.note_registry(client.identity)
+    cache.note_reply(client)
     answer = check_match(request, artifact, "The compiled program")
     if artifact.recall is not None:
         raise artifact.recall.error(identity)

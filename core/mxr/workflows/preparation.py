@@ -104,7 +104,7 @@ def find_namespace_defaults(cache: Cache, connect: Connect | None) -> RequestDef
     try:
         client = connect().with_timeout(PATIENCE)
         found = client.defaults()
-        cache.note_registry(client.identity)
+        cache.note_reply(client)
     except (UnreachableError, TemporaryError):
         # Several programs of one call do not wait for it each.
         cache.defaults_away = True

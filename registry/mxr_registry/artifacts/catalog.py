@@ -43,6 +43,14 @@ ID = re.compile(r"[0-9a-f]{8,64}")
 SERVE = select(NamespaceRow.serve).where(NamespaceRow.name == ArtifactRow.namespace).scalar_subquery().label("serve")
 """The rule of the namespace of an artifact; null: as the process decides."""
 
+RECALLS = (
+    select(NamespaceRow.recall_sequence)
+    .where(NamespaceRow.name == ArtifactRow.namespace)
+    .scalar_subquery()
+    .label("recalls")
+)
+"""The number of the recall list of the namespace of an artifact; null: nothing was ever recalled."""
+
 COLUMNS = (
     ArtifactRow.seq,
     ArtifactRow.id,
@@ -66,6 +74,7 @@ COLUMNS = (
     ArtifactRow.lost_at,
     ArtifactRow.recall_json,
     SERVE,
+    RECALLS,
 )
 """Columns in a list of artifacts. Manifest and description are left out because they can be long."""
 
@@ -78,6 +87,7 @@ CANDIDATE_COLUMNS = (
     ArtifactRow.origin,
     ArtifactRow.promoted,
     SERVE,
+    RECALLS,
 )
 """Columns of an artifact that `candidate_of` needs."""
 

@@ -15,16 +15,21 @@ from typing import Any
 
 from sqlalchemy import delete, func, select, update
 
-from mxr.artifact.recall import QUARANTINED, YANKED, Recall, check_reason
-from mxr.errors import ConflictError, NotAllowedError, NotFoundError, UsageError
-from mxr.protocol.recalls import Recalled, RecallList
+from mxr.artifact.recall import QUARANTINED, YANKED, Recall, Recalled, check_reason
+from mxr.errors import ConflictError, NotAllowedError, NotFoundError, TemporaryError, UsageError
+from mxr.protocol.recalls import RecallList
+from mxr.trust.envelope import Envelope
+from mxr.trust.recall_list import PAYLOAD_TYPE, SignedRecalls
 from mxr.util import codec
 from mxr.util.codec import Timestamp, canonical, encode
+from mxr_registry.access import signing_keys
+from mxr_registry.config.retention import DAY
 from mxr_registry.database import trail
-from mxr_registry.database.session import Row, Session, advisory_lock, now, upsert
+from mxr_registry.database.session import Row, Session, advisory_lock, now, signer_of, upsert
 from mxr_registry.database.tables import ArtifactRow, NamespaceRow, RecallRow, TombstoneRow
+from mxr_registry.signer import Signer
 
-from . import catalog
+from . import catalog, namespaces
 
 MAX_RECALLS = 2_000
 """Recalled artifacts of a namespace: every host keeps the whole list."""
@@ -89,12 +94,41 @@ def end_recall(session: Session, namespace: str, id: str) -> Recalled:
 
 
 def list_recalls(session: Session, namespace: str) -> RecallList:
-    """Return what is recalled in a namespace, by id."""
+    """Return what is recalled in a namespace, by id, signed where this registry can sign."""
     row = RecallRow
     found = session.execute(select(row.id, row.recall_json).where(row.namespace == namespace).order_by(row.id)).all()
-    return RecallList(
-        namespace, sequence_of(session, namespace), tuple(Recalled(each.id, _read(each)) for each in found)
+    items = tuple(Recalled(each.id, _read(each)) for each in found)
+    sequence = sequence_of(session, namespace)
+    return RecallList(namespace, sequence, items, _signed(session, namespace, sequence, items))
+
+
+def _signed(session: Session, namespace: str, sequence: int, items: tuple[Recalled, ...]) -> Envelope | None:
+    """The list, signed as of today: whoever asks again on the same day gets the same bytes."""
+    signer = signer_of(session)
+    try:
+        key = (signer or Signer(None)).key()
+        signing_keys.require_active(session, key)
+    except TemporaryError:
+        return None
+    assert signer is not None
+    issued = now(session) // DAY * DAY
+    document = SignedRecalls(
+        signing_keys.registry_id(session),
+        namespace,
+        sequence,
+        Timestamp(issued),
+        Timestamp(issued + signer.recall_seconds),
+        items,
+        tuple(signing_keys.revoked_ids(session)),
     )
+    return Envelope.sign(PAYLOAD_TYPE, encode(document), key)
+
+
+def renumber(session: Session) -> None:
+    """Give the list of each namespace its next number: what all of them say has changed."""
+    for namespace in dict.fromkeys((namespaces.DEFAULT, *session.execute(select(NamespaceRow.name)).scalars())):
+        advisory_lock(session, f"recalls {namespace}")
+        _next(session, namespace)
 
 
 def sequence_of(session: Session, namespace: str) -> int:
@@ -123,8 +157,13 @@ def _read(row: Row) -> Recall:
 
 def _apply(session: Session, namespace: str, identity: str, text: str | None) -> None:
     """Write what is said of an artifact beside it, and give the list its next number."""
-    row, moment = ArtifactRow, now(session)
+    row = ArtifactRow
     session.execute(update(row).where(row.namespace == namespace, row.id == identity).values(recall_json=text))
+    _next(session, namespace)
+
+
+def _next(session: Session, namespace: str) -> None:
+    moment = now(session)
     following = {"recall_sequence": max(int(moment), sequence_of(session, namespace) + 1)}
     upsert(session, NamespaceRow, {"name": namespace}, {**following, "created_at": moment}, following)
 

@@ -183,6 +183,7 @@ def _result(row: Row, match: Match, default: str) -> ResolveResult:
         "match": encode(match),
         "urls": {name: base + quote(name) for name in json.loads(row.names_json)},
         "etag": catalog.etag_of(row, default),
+        "recalls": row.recalls or 0,
     }
     return ResolveResult(row.id, reply)
 

@@ -187,11 +187,15 @@ def _create(db: Database, path: Path, by: SigningKey | None) -> dict[str, Any]:
     """Make a key in a new file, which goes again where the database does not take it."""
     from mxr.trust.keys import SigningKey
     from mxr_registry.access import signing_keys
+    from mxr_registry.artifacts import recalls
 
     made = SigningKey.create(path)
     try:
         with db.writing() as session:
-            return _plain(signing_keys.enroll(session, made.public, by))  # type: ignore[no-any-return]
+            found = signing_keys.enroll(session, made.public, by)
+            # Hosts hear of it by the next recall list, while the key that endorses it still counts.
+            recalls.renumber(session)
+            return _plain(found)  # type: ignore[no-any-return]
     except MxrError:
         with suppress(OSError):
             path.unlink()
@@ -200,9 +204,13 @@ def _create(db: Database, path: Path, by: SigningKey | None) -> dict[str, Any]:
 
 def _end(db: Database, id: str, state: str) -> dict[str, Any]:
     from mxr_registry.access import signing_keys
+    from mxr_registry.artifacts import recalls
 
     with db.writing() as session:
-        return _plain(signing_keys.end(session, id, state))  # type: ignore[no-any-return]
+        found = signing_keys.end(session, id, state)
+        if state == REVOKED:
+            recalls.renumber(session)
+        return _plain(found)  # type: ignore[no-any-return]
 
 
 def _plain(value: Any) -> Any:

@@ -10,7 +10,7 @@ from fastapi import Query, Request, Response
 
 from mxr.artifact import matching
 from mxr.errors import Json, NotAllowedError
-from mxr.protocol.artifacts import Artifact, Artifacts, Publish
+from mxr.protocol.artifacts import RECALLS_HEADER, Artifact, Artifacts, Publish
 from mxr_registry.artifacts import blobs, catalog, publication
 from mxr_registry.artifacts.amendment import PublicationSource
 from mxr_registry.openapi import DOWNLOAD, STORED, TAGGED, errors
@@ -64,8 +64,12 @@ def get_artifact(
     with services.db.reading() as session:
         row = catalog.find_artifact(session, caller.namespace, id)
     tag = catalog.etag_of(row, services.db.serve)
-    response.headers["etag"] = tag
-    return not_modified(known, tag) or catalog.show_row(row, services.db.serve)
+    told = {"etag": tag, RECALLS_HEADER: str(row.recalls or 0)}
+    response.headers.update(told)
+    if (same := not_modified(known, tag)) is not None:
+        same.headers.update(told)
+        return same
+    return catalog.show_row(row, services.db.serve)
 
 
 @router.post("/{id}/promote", response_model=Artifact, responses=errors(404, 429))

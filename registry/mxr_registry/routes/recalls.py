@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from mxr.artifact.recall import Recalled
 from mxr.protocol.access import ADMIN, RECALL
-from mxr.protocol.recalls import RecallArtifact, Recalled, RecallList
+from mxr.protocol.recalls import RecallArtifact, RecallList
 from mxr_registry.artifacts import recalls
 from mxr_registry.openapi import errors
 
@@ -40,8 +41,8 @@ def end_recall(id: ArtifactId, services: ServicesDep, caller: CallerDep) -> Reca
 def list_recalls(services: ServicesDep, caller: CallerDep) -> RecallList:
     """List what is recalled.
 
-    The whole list of the namespace, with the number of its last change, which the header `MXR-Recalls` of resolves and
-    of artifacts tells.
+    The whole list of the namespace, also signed, with the number of its last change, which resolves (`recalls`) and
+    the header `MXR-Recalls` of artifacts tell.
     """
     with services.db.reading() as session:
         return recalls.list_recalls(session, caller.namespace)

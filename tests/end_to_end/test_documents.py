@@ -134,7 +134,7 @@ def test_documents_of_a_program_s_life(
 
     (held,) = mxr("cache", "ls", "--json").json["files"]
     assert (held["sha256"], held["id"]) == (published["sha256"], published["id"])
-    assert mxr("cache", "verify", "--json").json == {"verified": 1, "damaged": []}
+    assert mxr("cache", "verify", "--json").json == {"verified": 1, "damaged": [], "recalled": []}
     assert mxr("cache", "dir", "--json").json == {"dir": str(mxr.cache / "v2")}
     assert mxr("cache", "prune", "--older-than", "1", "--json").json == {"removed": [], "freed": 0, "registries": 0}
     assert mxr("cache", "prune", "--older-than", "0", "--json").json["removed"] == [published["sha256"]]

@@ -36,7 +36,7 @@ def test_a_quarantined_program_is_refused_by_who_has_a_copy(
         (each.home / "mxr.lock").write_bytes((mxr.home / "mxr.lock").read_bytes())
     locked("fetch", "--locked")
     brought("import", bundle, "--lock", "mxr.lock")
-    assert brought("fetch", model, *gpu, "--json").json["source"] == "cache"
+    assert brought("fetch", model, *gpu, "-o", "out/", "--json").json["source"] == "cache"
     assert "all files as locked" in locked("verify").out
 
     mxr("quarantine", published["id"][:12], "--reason", WHY)
@@ -57,6 +57,8 @@ def test_a_quarantined_program_is_refused_by_who_has_a_copy(
         "quarantined"
     ]
     assert {each["gone"] for each in locked("cache", "ls", "--json").json["files"]} == {"quarantined"}
+    assert locked("cache", "verify", "--json").json["recalled"] == [published["id"]]
+    assert WHY in brought("verify", "out", expect=6).err
     assert "quarantined" in mxr("lock", "--check", expect=6).err
     assert mxr("export", published["id"], "-o", "again.tar", "--json", expect=6).error["code"] == "recalled"
     assert not (mxr.home / "again.tar").exists()

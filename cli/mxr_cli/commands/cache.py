@@ -102,8 +102,16 @@ def _confirmed(record: CachedArtifact | None) -> str:
 def verify(session: Session, quick: bool) -> None:
     """Read every program and verify its sha256.
 
-    Remove damaged programs, so that they are fetched again, and exit with 65 if there were any.
+    Remove damaged programs, so that they are fetched again, and exit with 65 if there were any. Name what was yanked or
+    quarantined, as far as this host has heard: a fetch refuses it.
     """
+    recalled = {
+        each.record.artifact.id: each.record.artifact.recall
+        for each in contents.entries(session.cache())
+        if each.record is not None and each.record.artifact.recall is not None
+    }
+    for id, recall in recalled.items():
+        note(f"mxr: warning: {recall.sentence(id)}")
     found = list(contents.verify_programs(session.cache(), quick=quick))
     damaged = [path.name for path, intact in found if not intact]
     if damaged:
@@ -113,7 +121,7 @@ def verify(session: Session, quick: bool) -> None:
             context={"damaged": damaged},
         )
     if session.as_json:
-        print_json({"verified": len(found), "damaged": []})
+        print_json({"verified": len(found), "damaged": [], "recalled": sorted(recalled)})
     else:
         echo(f"{counted(len(found), 'program')}, none damaged")
 

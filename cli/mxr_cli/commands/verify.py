@@ -32,6 +32,9 @@ def verify(session: Session, path: Path, folder: Path | None) -> None:
     Each changed or missing file is listed. The exit code is 65 if a file has changed, 6 if the ONNX file that the lock
     names, or that lies in FOLDER, is another model now, and 3 if a file is missing.
 
+    Programs that were yanked or quarantined, as far as this host has heard, are named; the exit code is 6 for a
+    quarantined one.
+
     With a FOLDER that `mxr fetch -o` wrote, verify it after the consumer has run. The exit code is 6 if a file was
     changed, removed or added, or if the ONNX file beside a program is another model now. A file that the provider of
     ONNX Runtime added means that it found no file of the expected name and compiled silently. Each file is listed with
@@ -78,6 +81,9 @@ def _verify_folder(session: Session, folder: Path) -> None:
         more = f" and {len(found.foreign) - 3} more" if len(found.foreign) > 3 else ""
         note(f"mxr: not placed by mxr: {', '.join(found.foreign[:3])}{more} (`mxr check {folder}` reads them)")
     error = verification.problem(folder, found)
+    for id, recall in dict(verification.recalled(folder, session.cache())).items():
+        note(f"mxr: warning: {recall.sentence(id)}")
+        error = recall.error(id) if recall.refuses else error
     if error is not None:
         raise error
     if session.as_json:

@@ -282,13 +282,18 @@ class Partition:
         """Return the artifact with what a recall list here says of it, if that is more than it says itself."""
         if artifact.recall is not None and artifact.recall.refuses:
             return artifact
+        found = self.recall_of(artifact.id)
+        return artifact if found is None else replace(artifact, recall=found)
+
+    def recall_of(self, identity: str) -> Recall | None:
+        """Return what the recall lists here say of an artifact, which need not be here."""
         for data in self._recall_lists:
             # Most lists do not name it: looking for the id in the bytes is faster than decoding them.
-            if artifact.id.encode() in data:
-                row = self._read_list(data)["items"].get(artifact.id)
-                if row is not None:
-                    return replace(artifact, recall=codec.decode(Recall, row, lenient=True))
-        return artifact
+            row = self._read_list(data)["items"].get(identity) if identity.encode() in data else None
+            if row is not None:
+                with suppress(MxrError):
+                    return codec.decode(Recall, row, lenient=True)
+        return None
 
     @cached_property
     def _recall_lists(self) -> list[bytes]:

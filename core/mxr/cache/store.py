@@ -503,6 +503,15 @@ class Cache:
             return self._updated_by_registry(brought)
         return None if self.partition is None else self.partition.artifact_record(digest, identity)
 
+    def recall_of(self, digest: str, identity: str) -> Recall | None:
+        """Return what was said of an artifact, as far as this host has heard; it need not be in the cache."""
+        record = self.artifact_record(digest, identity)
+        if record is not None:
+            return record.artifact.recall
+        lists = (self.partition, self.imported)
+        found = (each.recall_of(identity) for each in lists if each is not None)
+        return next((each for each in found if each is not None), None)
+
     def find_record(self, identity: str) -> CachedArtifact | None:
         """Return the record of an artifact by its id or a unique prefix of it, or None. It can be a removed one."""
         found = {each.artifact.id: each for each in self._records() if each.artifact.id.startswith(identity)}

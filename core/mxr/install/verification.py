@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mxr.artifact.manifest import check_name
+from mxr.artifact.recall import Recall
+from mxr.cache.store import Cache
 from mxr.consumers.amdinfer import AMDINFER
 from mxr.consumers.file_change import FileChange
 from mxr.display.text import shell_quoted
@@ -81,6 +83,14 @@ def verify_folder(folder: Path, memo: StatMemo) -> VerificationReport:
         foreign += [f"{each.name}/{name}" for name in found.foreign]
         findings += found.findings
     return VerificationReport(tuple(sorted(files)), tuple(findings), tuple(foreign))
+
+
+def recalled(folder: Path, cache: Cache) -> Iterator[tuple[str, Recall]]:
+    """Yield the id of each program that was placed in `folder` and recalled since, and what was said of it."""
+    for home in (folder, *(each for each in _folders(folder) if has_record(each))):
+        for slot in ledger.read_ledger(home).slots.values():
+            if (found := cache.recall_of(slot.digest, slot.id)) is not None:
+                yield slot.id, found
 
 
 def _folders(folder: Path) -> list[Path]:

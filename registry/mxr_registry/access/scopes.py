@@ -45,7 +45,7 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "end_recall": (PROMOTE,),
     "list_recalls": ANY,
     "list_statements": (FETCH,),
-    "list_keys": PUBLIC,
+    "list_keys": ANY,
     "remove_artifact": (PUBLISH,),
     "list_uses": (FETCH,),
     "report_uses": (FETCH,),

@@ -24,7 +24,7 @@ def list_statements(id: ArtifactId, services: ServicesDep, caller: CallerDep) ->
 
 
 @router.get("/v1/keys", response_model=RegistryKeys)
-def list_keys(services: ServicesDep) -> Json:
+def list_keys(services: ServicesDep, _caller: CallerDep) -> Json:
     """List the keys of the registry.
 
     The public keys with which it signs, and signed, the latest first.

@@ -102,7 +102,7 @@ def test_who_may_call_an_operation(
 def test_the_table_has_each_operation_and_nothing_else() -> None:
     assert set(OPERATIONS) == {found["operationId"] for _, _, found in operations()}
     public = {name for name, scopes in OPERATIONS.items() if not scopes}
-    assert public == {"get_health", "get_readiness", "list_keys"}
+    assert public == {"get_health", "get_readiness"}
 
 
 def test_every_route_checks_the_token() -> None:

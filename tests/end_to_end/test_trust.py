@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sqlite3
 import sys
@@ -286,3 +287,44 @@ def test_a_list_whose_time_is_over_is_refused(
     assert refused["code"] == "untrusted" and "too old to be relied on" in refused["detail"]
     strict("fetch", model, *gpu, "--refresh")
     strict("fetch", model, *gpu, "--offline")
+
+
+def test_the_page_leads_from_nothing_through_a_rotation_and_a_compromise(
+    fleet: tuple[Registry, Host, str], host: Hosts, model: Path, gpu: tuple[str, ...]
+) -> None:
+    """Each command of the page, in its order and as written."""
+    registry, mxr, _ = fleet
+    strict = host("strict", registry.url)
+    identity = mxr("fetch", model, *gpu, "--json").json["id"]
+    put = {"ID": identity, "https://registry.example.com": registry.url}
+    environ = mxr.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environ |= {name: value for name, value in registry.environ.items() if name.startswith("MXR_SIGNING")}
+    environ["MXR_SERVE_DATA"] = str(registry.data)
+
+    def fetched() -> bool:
+        return bool(strict("fetch", model, *gpu, "--refresh", "--json").json["id"] == identity)
+
+    sections = re.split(r"^#+ ", PAGE.read_text(), flags=re.MULTILINE)
+    ran = []
+    for section in sections:
+        title = section.partition("\n")[0]
+        for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL):
+            now = next(each["id"] for each in key(registry, "ls")["keys"] if each["state"] == "active")
+            put |= {"OLD": now, "FINGERPRINT": now}
+            text = block
+            for name, value in put.items():
+                text = re.sub(rf"\b{re.escape(name)}\b", value, text)
+            where = strict if "mxr trust" in block else mxr
+            done = run(["sh", "-ec", text], env=environ | homes(where), cwd=where.home)
+            assert done.returncode == 0, (title, text, done)
+            ran.append(title)
+        if title.startswith(("Require", "Rotate", "When somebody")):
+            assert fetched(), title
+    assert len(ran) >= 7 and len(set(ran)) >= 6, ran
+    states = {each["state"] for each in key(registry, "ls")["keys"]}
+    assert states == {"active", "retired", "revoked"}
+
+
+def homes(host: Host) -> dict[str, str]:
+    """Where a host keeps its files."""
+    return {name: value for name, value in host.environ.items() if name.startswith(("HOME", "XDG_", "MXR_CACHE"))}

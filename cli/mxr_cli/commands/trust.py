@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from dataclasses import replace
 
 import click
@@ -13,6 +14,7 @@ from mxr.protocol.statements import RegistryKey
 from mxr.settings import load_settings
 from mxr.trust import rules
 from mxr.trust.keys import PublicKey
+from mxr.trust.recall_list import PAYLOAD_TYPE, SignedRecalls
 from mxr.trust.rules import ANY, ORIGINS, KnownKey, TrustRule
 from mxr_cli.help import HelpfulCommand
 from mxr_cli.options import Session, cached, common
@@ -52,7 +54,8 @@ def add(session: Session, url: str | None, fingerprint: str | None, origin: str)
     settings = session.settings
     if url is not None:
         settings = load_settings(os.environ, {"registry": url, "plaintext": settings.plaintext})
-    found = replace(session, settings=settings, opened=[]).client().keys()
+    client = replace(session, settings=settings, opened=[]).client()
+    found = client.keys()
     active = [key for key in found.items if key.state == rules.ACTIVE]
     if fingerprint is None:
         fingerprint = _asked(settings.registry, active)
@@ -64,6 +67,11 @@ def add(session: Session, url: str | None, fingerprint: str | None, origin: str)
             hint="Compare all 64 digits with the operator; somebody may be in the way. Nothing was changed.",
         )
     rule = TrustRule(found.registry, {key.id: KnownKey(key.public_key, key.state, key.ended_at)}, origin)
+    if (envelope := client.recall_list().envelope) is not None:
+        # The key vouches for those before it.
+        with suppress(UnknownKeyError):
+            listed = SignedRecalls.read(rule.verified(PAYLOAD_TYPE, envelope))
+            rule = rule.listed(listed.keys) if listed.registry == rule.registry else rule
     path = rules.write_rules(
         settings.config_dir, rules.read_rules(settings.config_dir) | {_name(settings.registry): rule}
     )

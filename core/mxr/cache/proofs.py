@@ -146,8 +146,8 @@ class Proofs:
             )
         with suppress(MxrError):
             partition.store_recall_list(name, found.sequence, found.expires_at, found.items)
-        if self.rule is not None and found.revoked_keys:
-            self._replace(self.rule.without(found.revoked_keys, found.issued_at))
+        if self.rule is not None:
+            self._replace(self.rule.listed(found.keys))
 
     def _verified(self, envelope: Envelope | None, client: Client) -> SignedRecalls:
         assert self.rule is not None
@@ -176,7 +176,10 @@ class Proofs:
             self.__dict__["rule"] = found
 
     def follow(self, client: Client) -> None:
-        """Take the further keys of the registry that the known ones endorse, and what it says has ended."""
+        """Take the further keys of the registry that the known ones endorse, and what it says has ended.
+
+        Those before the known ones are in the recall list, which one of the known ones signed.
+        """
         if self.rule is None:
             return
         offered = [
@@ -184,6 +187,10 @@ class Proofs:
             for each in client.keys().items
         ]
         self._replace(self.rule.follow(offered))
+        with suppress(UntrustedError):
+            envelope = client.recall_list().envelope
+            if envelope is not None:
+                self._replace(self.rule.listed(self._read(envelope).keys))
 
     def store(self, identity: str, envelopes: Sequence[Envelope]) -> None:
         """Keep what the registry signed of an artifact. Does nothing if the cache is not writable."""

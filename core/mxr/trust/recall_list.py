@@ -1,10 +1,11 @@
-"""The signed recall list of a namespace: what must no longer be used there, and which keys were revoked.
+"""The signed recall list of a namespace: what must no longer be used there, and which keys count.
 
 A list has a number, which only grows, and an end, so that nobody keeps a new one from a host for ever.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import sha256
 
 from mxr.artifact.recall import Recalled
@@ -14,6 +15,7 @@ from mxr.util.codec import Timestamp
 from mxr.util.frozen import dataclass
 
 from .envelope import Envelope
+from .rules import KnownKey
 
 PAYLOAD_TYPE = "application/vnd.mxr.recalls+json"
 VERSION = 1
@@ -26,7 +28,10 @@ def list_name(registry: str, namespace: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SignedRecalls:
-    """A recall list as it is signed. `registry`: the id of the registry."""
+    """A recall list as it is signed. `registry`: the id of the registry.
+
+    `keys`: all keys of the registry, by id: who trusts the one that signed the list can trust those before it, too.
+    """
 
     registry: str
     namespace: str
@@ -34,7 +39,7 @@ class SignedRecalls:
     issued_at: Timestamp
     expires_at: Timestamp
     items: tuple[Recalled, ...]
-    revoked_keys: tuple[str, ...] = ()
+    keys: Mapping[str, KnownKey]
     v: int = VERSION
 
     @classmethod

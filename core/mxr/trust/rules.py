@@ -130,18 +130,26 @@ class TrustRule:
             if ended is not None and said.accepted_at > ended:
                 raise RevokedKeyError(f"The key {id[:12]} signed artifact {artifact.id[:12]} after it was retired.")
 
-    def without(self, revoked: Iterable[str], moment: Timestamp) -> TrustRule:
-        """Return the rule in which these of its keys are revoked."""
-        ended = {id: replace(self.keys[id], state=REVOKED, ended_at=moment) for id in revoked if id in self.keys}
-        fresh = {id: key for id, key in ended.items() if self.keys[id].state != REVOKED}
-        return replace(self, keys={**self.keys, **fresh})
+    def listed(self, keys: Mapping[str, KnownKey]) -> TrustRule:
+        """Return the rule with the keys that a verified recall list names, and with what has ended."""
+        found = self._ended(keys)
+        for id, key in keys.items():
+            if id not in found and key.state != REVOKED and PublicKey(key.public_key).id == id:
+                found[id] = key
+        return replace(self, keys=found)
+
+    def _ended(self, told: Mapping[str, KnownKey]) -> dict[str, KnownKey]:
+        """The keys of the rule; what is told to have ended since has. Nothing begins again."""
+        found = dict(self.keys)
+        for id in told.keys() & found.keys():
+            if KEY_STATES.index(told[id].state) > KEY_STATES.index(found[id].state):
+                found[id] = replace(told[id], public_key=found[id].public_key)
+        return found
 
     def follow(self, offered: Iterable[OfferedKey]) -> TrustRule:
         """Return the rule with the keys that its own keys endorse, one after the other, and with what has ended."""
-        found, rest = dict(self.keys), {each.id: each for each in offered}
-        for id in rest.keys() & found.keys():
-            if KEY_STATES.index(rest[id].known.state) > KEY_STATES.index(found[id].state):
-                found[id] = replace(rest[id].known, public_key=found[id].public_key)
+        rest = {each.id: each for each in offered}
+        found = self._ended({id: each.known for id, each in rest.items()})
         while True:
             by = {id: PublicKey(key.public_key) for id, key in found.items() if key.state != REVOKED}
             fresh = {id: each.known for id, each in rest.items() if id not in found and self._is_endorsed(each, by)}

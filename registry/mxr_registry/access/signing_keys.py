@@ -18,8 +18,8 @@ from mxr.errors import ConflictError, Json, NotFoundError, TemporaryError, Usage
 from mxr.trust import endorsement
 from mxr.trust.envelope import Envelope
 from mxr.trust.keys import PublicKey, SigningKey
-from mxr.trust.rules import ACTIVE, RETIRED, REVOKED
-from mxr.util.codec import canonical, encode, time_text
+from mxr.trust.rules import ACTIVE, RETIRED, REVOKED, KnownKey
+from mxr.util.codec import Timestamp, canonical, encode, time_text
 from mxr_registry.database import trail
 from mxr_registry.database.session import Row, Session, advisory_lock, now
 from mxr_registry.database.tables import RegistryRow, SigningKeyRow
@@ -101,10 +101,12 @@ def show(session: Session, id: str) -> Json:
     return _shown(_found(session, id))
 
 
-def revoked_ids(session: Session) -> list[str]:
-    """Return the ids of the keys that were revoked."""
-    query = select(SigningKeyRow.id).where(SigningKeyRow.state == REVOKED).order_by(SigningKeyRow.id)
-    return list(session.execute(query).scalars())
+def known_keys(session: Session) -> dict[str, KnownKey]:
+    """Return all keys, by id."""
+    return {
+        row.id: KnownKey(row.public_key, row.state, None if row.ended_at is None else Timestamp(row.ended_at))
+        for row in session.execute(_query().order_by(SigningKeyRow.id))
+    }
 
 
 def _query() -> Any:

@@ -119,7 +119,7 @@ def _signed(session: Session, namespace: str, sequence: int, items: tuple[Recall
         Timestamp(issued),
         Timestamp(issued + signer.recall_seconds),
         items,
-        tuple(signing_keys.revoked_ids(session)),
+        signing_keys.known_keys(session),
     )
     return Envelope.sign(PAYLOAD_TYPE, encode(document), key)
 

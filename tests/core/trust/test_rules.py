@@ -182,3 +182,23 @@ def test_the_file_is_only_this_users(tmp_path: Path, signer: SigningKey) -> None
         rules.read_rules(tmp_path / "config")
     with pytest.raises(MxrError):
         rules.write_rules(None, found)
+
+
+def test_a_signed_list_brings_the_keys_before_and_ends_others(
+    artifact: Artifact, signer: SigningKey, tmp_path: Path
+) -> None:
+    old, stranger = SigningKey.create(tmp_path / "old.key"), SigningKey.create(tmp_path / "stranger.key")
+    retired = KnownKey(old.public.pem, "retired", Timestamp(SIGNED_AT + DAY))
+    found = rule(signer).listed({old.public.id: retired})
+    found.prove("default", artifact, [record(artifact, old)])
+    for id, bad in (
+        (old.public.id, KnownKey(old.public.pem, "revoked", Timestamp(SIGNED_AT))),
+        (old.public.id, KnownKey(stranger.public.pem)),
+    ):
+        assert rule(signer).listed({id: bad}) == rule(signer)
+    ended = found.listed({old.public.id: KnownKey(old.public.pem, "revoked", Timestamp(SIGNED_AT))})
+    assert ended.listed({old.public.id: retired}) == ended
+    with pytest.raises(RevokedKeyError):
+        ended.prove("default", artifact, [record(artifact, old)])
+    with pytest.raises(MxrError):
+        rule(signer).listed({"0" * 64: KnownKey("no key")})

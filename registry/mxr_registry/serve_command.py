@@ -121,6 +121,7 @@ def _default_serve(settings: RegistrySettings, listeners: Sequence[socket.socket
 def _prepare(settings: RegistrySettings) -> None:
     """Prepare database and store before the first request: migrate or check the schema, remove stale uploads."""
     from mxr_registry.access.tokens import reconcile
+    from mxr_registry.artifacts import recalls
 
     from .database import claim, schema
     from .storage import open_store
@@ -146,6 +147,7 @@ def _prepare(settings: RegistrySettings) -> None:
         store.prepare()
         settings.reserve.hold()
         reconcile(db, store)
+        recalls.reconcile(db, store)
         _prepare_key(settings, db)
     finally:
         db.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -228,8 +229,9 @@ def test_the_recall_list_is_signed_and_only_grows(
     mxr("quarantine", identity, "--reason", "wrong")
     strict("fetch", *asked)
     assert strict("fetch", model, *gpu, "--offline", "--json", expect=6).error["code"] == "recalled"
-    # An older database is restored: it knows nothing of the recall, and the host does not believe it.
+    # An older database is restored, and the store is lost: the recall is forgotten, but not by the host.
     registry.stop()
+    shutil.rmtree(registry.data / "store" / "notes")
     for path in registry.data.glob("registry.db*"):
         path.unlink()
     (registry.data / "registry.db").write_bytes(older.read_bytes())

@@ -10,26 +10,42 @@ seconds since 1970, or one more than the last.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import delete, func, select, update
 
 from mxr.artifact.recall import QUARANTINED, YANKED, Recall, Recalled, check_reason
-from mxr.errors import ConflictError, NotAllowedError, NotFoundError, TemporaryError, UsageError
+from mxr.errors import ConflictError, MxrError, NotAllowedError, NotFoundError, TemporaryError, UsageError
 from mxr.protocol.recalls import RecallList
 from mxr.trust.envelope import Envelope
 from mxr.trust.recall_list import PAYLOAD_TYPE, SignedRecalls
 from mxr.util import codec
-from mxr.util.codec import Timestamp, canonical, encode
+from mxr.util.codec import Timestamp, canonical, decode, encode
+from mxr.util.hashing import sha256_hex
 from mxr_registry.access import signing_keys
 from mxr_registry.config.retention import DAY
 from mxr_registry.database import trail
-from mxr_registry.database.session import Row, Session, advisory_lock, now, signer_of, upsert
+from mxr_registry.database.session import Database, Row, Session, advisory_lock, now, signer_of, upsert
 from mxr_registry.database.tables import ArtifactRow, NamespaceRow, RecallRow, TombstoneRow
 from mxr_registry.signer import Signer
+from mxr_registry.storage.store import Store
 
 from . import catalog, namespaces
+
+log = logging.getLogger("mxr_registry")
+
+
+@dataclass(frozen=True, slots=True)
+class KeptList:
+    """The list of a namespace as the store keeps it."""
+
+    namespace: str
+    sequence: int
+    items: tuple[Recalled, ...]
+
 
 MAX_RECALLS = 2_000
 """Recalled artifacts of a namespace: every host keeps the whole list."""
@@ -131,6 +147,65 @@ def renumber(session: Session) -> None:
         _next(session, namespace)
 
 
+def keep(db: Database, store: Store, namespace: str) -> None:
+    """Keep the list in the store, from which a database that is restored learns it again. Where that fails, the next
+    change or start does it."""
+    with db.reading() as session:
+        found = list_recalls(session, namespace)
+    document = {"namespace": namespace, "sequence": found.sequence, "items": encode(found.items)}
+    try:
+        store.keep_note(_note_name(namespace), canonical(document).encode())
+    except MxrError as problem:
+        log.warning("the recall list is not in the store yet: %s", problem)
+
+
+def reconcile(db: Database, store: Store) -> int:
+    """Take over the lists of the store that are later than those of the database, and the other way round.
+
+    Return how many lists the database had forgotten: it comes from an older backup. Raises `TemporaryError`.
+    """
+    notes = [decode(KeptList, json.loads(data), lenient=True) for data in store.notes().values()]
+    count = 0
+    for kept in notes:
+        with db.writing() as session:
+            advisory_lock(session, f"recalls {kept.namespace}")
+            if kept.sequence > sequence_of(session, kept.namespace):
+                _take_over(session, kept)
+                count += 1
+    if count:
+        log.warning("this database had forgotten recalls, which the store has: it comes from an older backup")
+    with db.reading() as session:
+        query = select(NamespaceRow.name, NamespaceRow.recall_sequence)
+        numbers = {row.name: row.recall_sequence for row in session.execute(query) if row.recall_sequence}
+    kept_numbers = {kept.namespace: kept.sequence for kept in notes}
+    for namespace, number in numbers.items():
+        if kept_numbers.get(namespace, 0) < number:
+            keep(db, store, namespace)
+    return count
+
+
+def _take_over(session: Session, kept: KeptList) -> None:
+    row, namespace = RecallRow, kept.namespace
+    known = set(session.execute(select(row.id).where(row.namespace == namespace)).scalars())
+    for id in known - {each.id for each in kept.items}:
+        session.execute(delete(row).where(row.namespace == namespace, row.id == id))
+        _mark(session, namespace, id, None)
+    for each in kept.items:
+        text = canonical(encode(each.recall))
+        upsert(session, row, {"namespace": namespace, "id": each.id}, {"recall_json": text}, {"recall_json": text})
+        _mark(session, namespace, each.id, text)
+    _next(session, namespace, kept.sequence)
+
+
+def _mark(session: Session, namespace: str, id: str, text: str | None) -> None:
+    artifact = update(ArtifactRow).where(ArtifactRow.namespace == namespace, ArtifactRow.id == id)
+    session.execute(artifact.values(recall_json=text))
+
+
+def _note_name(namespace: str) -> str:
+    return sha256_hex(namespace.encode())[:32]
+
+
 def sequence_of(session: Session, namespace: str) -> int:
     """Return the number of the last change of the list; 0 before the first."""
     query = select(NamespaceRow.recall_sequence).where(NamespaceRow.name == namespace)
@@ -157,14 +232,13 @@ def _read(row: Row) -> Recall:
 
 def _apply(session: Session, namespace: str, identity: str, text: str | None) -> None:
     """Write what is said of an artifact beside it, and give the list its next number."""
-    row = ArtifactRow
-    session.execute(update(row).where(row.namespace == namespace, row.id == identity).values(recall_json=text))
+    _mark(session, namespace, identity, text)
     _next(session, namespace)
 
 
-def _next(session: Session, namespace: str) -> None:
+def _next(session: Session, namespace: str, above: int = 0) -> None:
     moment = now(session)
-    following = {"recall_sequence": max(int(moment), sequence_of(session, namespace) + 1)}
+    following = {"recall_sequence": max(int(moment), sequence_of(session, namespace) + 1, above + 1)}
     upsert(session, NamespaceRow, {"name": namespace}, {**following, "created_at": moment}, following)
 
 

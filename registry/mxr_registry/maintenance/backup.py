@@ -116,6 +116,8 @@ def _back_up(rows: Path, store: Store, folder: Path, report: Report) -> BackupRe
     done = _copy_blobs(store, target, wanted, report)
     for name in sorted(store.revoked_tokens() - target.revoked_tokens()):
         target.record_revoked_token(name)
+    for name, data in store.notes().items():
+        target.keep_note(name, data)
     needed = {sha256 for sha256, _ in wanted}
     dropped = [item.sha256 for item in target.walk() if item.sha256 and item.sha256 not in needed]
     for sha256 in dropped:
@@ -189,6 +191,9 @@ class Restore:
             for old in (self.backup / STORE, self.data / STORE):
                 for name in LocalStore(old).revoked_tokens():
                     target.record_revoked_token(name)
+                # Those of the old store are later, and come second.
+                for name, data in LocalStore(old).notes().items():
+                    target.keep_note(name, data)
             disk.copy_whole(rows, staging / ROWS)
             (staging / ROWS).chmod(0o600)
             return RestoreResult(str(self.data), done, self._switch(staging))

@@ -92,6 +92,8 @@ class Move:
                 self.on_progress(f"{number} of {len(blobs)} blobs")
         for id in self.stores[0].revoked_tokens():
             self.stores[1].record_revoked_token(id)
+        for name, data in self.stores[0].notes().items():
+            self.stores[1].keep_note(name, data)
         self.on_progress(f"{copied} blobs copied, {present} already present")
         return copied, present, size
 

@@ -24,7 +24,9 @@ def recall_artifact(id: ArtifactId, message: RecallArtifact, services: ServicesD
     known = (caller.namespace, id, message.word, message.reason, caller.principal)
     owner = None if caller.may((RECALL, ADMIN)) else caller.principal
     with services.db.writing() as session:
-        return recalls.recall_artifact(session, *known, owner)
+        found = recalls.recall_artifact(session, *known, owner)
+    recalls.keep(services.db, services.store, caller.namespace)
+    return found
 
 
 @router.delete("/v1/artifacts/{id}/recall", responses=errors(404))
@@ -34,7 +36,9 @@ def end_recall(id: ArtifactId, services: ServicesDep, caller: CallerDep) -> Reca
     Return what was said of it.
     """
     with services.db.writing() as session:
-        return recalls.end_recall(session, caller.namespace, id)
+        found = recalls.end_recall(session, caller.namespace, id)
+    recalls.keep(services.db, services.store, caller.namespace)
+    return found
 
 
 @router.get("/v1/recalls")

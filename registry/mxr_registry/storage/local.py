@@ -7,6 +7,8 @@
     │       └── .upload-abcd1234-x7f     an upload in progress; renamed once it is complete, verified and synced
     ├── damaged/
     │   └── abcd...(64).1700000000000    bytes that no longer matched their sha256, moved here
+    ├── notes/
+    │   └── 0123...(32)                  the recall list of a namespace
     ├── revoked-tokens/
     │   └── 0123456789ab                 the id of a revoked token; an empty file
     └── registry                         the id of the registry whose store it is
@@ -33,6 +35,7 @@ from mxr.util import disk
 from mxr.util.hashing import FileStamp, read_chunks, sha256_chunks
 
 from .store import (
+    NOTE,
     OWNER,
     OWNER_SIZE,
     STALE,
@@ -53,7 +56,7 @@ from .store import (
 
 log = logging.getLogger("mxr_registry")
 
-TEMPORARY, REVOKED = ".upload-", "revoked-tokens"
+TEMPORARY, REVOKED, NOTES = ".upload-", "revoked-tokens", "notes"
 NAME = re.compile(r"[0-9a-f]{64}")
 
 
@@ -221,6 +224,23 @@ class LocalStore:
         except OSError as problem:
             raise TemporaryError(f"The registry's store cannot be read: {problem.strerror}.") from problem
         return set(filter(TOKEN_ID.fullmatch, names))
+
+    def keep_note(self, name: str, data: bytes) -> None:
+        """See `Store.keep_note`."""
+        folder = self.root / NOTES
+        with translate_errors():
+            _make_folders(folder)
+        disk.write_whole(folder / name, data, 0o600)
+
+    def notes(self) -> dict[str, bytes]:
+        """See `Store.notes`."""
+        try:
+            found = [path for path in (self.root / NOTES).iterdir() if NOTE.fullmatch(path.name)]
+            return {path.name: path.read_bytes() for path in found}
+        except FileNotFoundError:
+            return {}
+        except OSError as problem:
+            raise TemporaryError(f"The registry's store cannot be read: {problem.strerror}.") from problem
 
     def prepare(self) -> None:
         """See `Store.prepare`."""

@@ -3,6 +3,7 @@
     s3://<bucket>/<prefix>/
     ├── blobs/ab/cd/abcd...(64)              one blob, named by its sha256; always complete and verified
     ├── damaged/abcd...(64).1700000000000    bytes that no longer matched their sha256, moved here
+    ├── notes/0123...(32)                    the recall list of a namespace
     ├── revoked-tokens/0123456789ab          the id of a revoked token
     ├── ready                                written once by each registry at startup, to check that it may write
     └── registry                             the id of the registry whose store it is
@@ -30,11 +31,12 @@ from cachetools import FIFOCache
 
 from mxr.errors import MxrError, TemporaryError
 from mxr.protocol.access import TOKEN_ID
-from mxr.util.hashing import sha256_chunks
+from mxr.util.hashing import CHUNK, sha256_chunks
 
 from .object_streams import HEAD, ObjectReader, ObjectUpload, VerifiedReader
-from .s3 import Bucket, ObjectVersion
+from .s3 import Bucket, ObjectBody, ObjectVersion
 from .store import (
+    NOTE,
     OWNER,
     OWNER_SIZE,
     RECENT,
@@ -255,6 +257,20 @@ class ObjectStore:
         names = (row.key.rpartition("/")[2] for row in self.bucket.walk(f"{self.prefix}revoked-tokens/"))
         return set(filter(TOKEN_ID.fullmatch, names))
 
+    def keep_note(self, name: str, data: bytes) -> None:
+        """See `Store.keep_note`."""
+        self.bucket.put(f"{self.prefix}notes/{name}", data, sha256_chunks([data]))
+
+    def notes(self) -> dict[str, bytes]:
+        """See `Store.notes`."""
+        found = {}
+        for row in list(self.bucket.walk(f"{self.prefix}notes/")):
+            name = row.key.rpartition("/")[2]
+            body = self.bucket.get(row.key) if NOTE.fullmatch(name) else None
+            if body is not None:
+                found[name] = _whole(body)
+        return found
+
     def prepare(self) -> None:
         """See `Store.prepare`. Raises `UsageError` if the bucket or the credentials are wrong."""
         self.reach()
@@ -311,3 +327,13 @@ class ObjectStore:
                 self.set_aside(sha256)
         except MxrError as problem:
             log.error("cannot move damaged blob %s: %s", sha256, problem.message)
+
+
+def _whole(body: ObjectBody) -> bytes:
+    parts = []
+    try:
+        while part := body.read(CHUNK):
+            parts.append(part)
+    finally:
+        body.close()
+    return b"".join(parts)

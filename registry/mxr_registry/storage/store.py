@@ -1,7 +1,8 @@
 """The protocol of blob stores, and the base class of uploads, which rejects bytes with the wrong sha256.
 
 A store identifies blobs by sha256 only; namespaces and names are in the database. It also keeps the ids of revoked
-tokens (`mxr_registry.access.tokens`). Every store passes the same conformance tests.
+tokens (`mxr_registry.access.tokens`), and the recall lists (`mxr_registry.artifacts.recalls`). Every store passes the
+same conformance tests.
 
 Of files whose blobs arrived in order, `FileDigests` has the sha256: nothing is read back only to hash a whole file. A
 client says after which blobs of its file a blob comes, by their chain (`mxr.artifact.manifest.next_chain`). A chain
@@ -32,6 +33,9 @@ from mxr.errors import DamagedBlobError, DamagedError, NoSuchBlobError, Temporar
 from mxr.util.hashing import CHUNK
 
 T = TypeVar("T")
+
+NOTE = re.compile(r"[0-9a-f]{32}")
+"""The name of a note."""
 
 MAX_CHAINS = 10_000
 """Chains that are remembered, about 700 bytes each: those of the blobs that arrived last."""
@@ -347,6 +351,15 @@ class Store(Protocol):
 
     def revoked_tokens(self) -> set[str]:
         """Return the ids of revoked tokens. Raises `TemporaryError`."""
+
+    def keep_note(self, name: str, data: bytes) -> None:
+        """Keep a small document durably, in place of an earlier one of this name: 32 hex digits.
+
+        It is what a database that is restored must not have forgotten. Raises `DiskFullError`, `TemporaryError`.
+        """
+
+    def notes(self) -> dict[str, bytes]:
+        """Return what `keep_note` keeps, by name. Raises `TemporaryError`."""
 
     def prepare(self) -> None:
         """Make what the store needs, and check that it accepts writes. Raises as `ready`."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
-from registry.registry_client import Parts, RegistryUnderTest
+from registry.registry_client import Parts, RegistryUnderTest, Start, marked, on_sqlite
 
 from mxr_registry.artifacts import recalls
 
@@ -156,3 +160,39 @@ def test_the_trail_tells_each_word(registry: Any, artifact: dict[str, Any]) -> N
     events = registry.ok("GET", f"/v1/events?subject={artifact['id']}")["items"]
     told = [(each["kind"], each["detail"]["reason"]) for each in events if "publish" not in each["kind"]]
     assert told == [("artifact.unyank", "second"), ("artifact.quarantine", "second"), ("artifact.yank", "first")]
+
+
+@on_sqlite
+def test_a_database_that_was_restored_learns_its_recalls_from_the_store(
+    start: Start, parts: Parts, tmp_path: Path
+) -> None:
+    """What was said and what was ended after the backup; the number goes on above all that hosts have seen."""
+    server = start()
+    path, older = server.data / "registry.db", tmp_path / "older.db"
+    ids = [
+        server.publish(parts.gfx908, parts.gpu_key() | {"env": marked(name)}, attributes=EXPLICIT)[1]["id"]
+        for name in ("one", "two")
+    ]
+    recall(server, ids[0], "quarantined")
+    with closing(sqlite3.connect(path)) as now, closing(sqlite3.connect(older)) as then:
+        now.backup(then)
+    server.ok("DELETE", f"/v1/artifacts/{ids[0]}/recall")
+    recall(server, ids[1], "quarantined")
+    recall(server, "ab" * 32, "yanked")
+    before = server.ok("GET", "/v1/recalls")
+    server.stop()
+    for each in server.data.glob("registry.db*"):
+        each.unlink()
+    shutil.copy(older, path)
+    server.restart()
+    after = server.ok("GET", "/v1/recalls")
+    assert after["items"] == before["items"] and after["sequence"] > before["sequence"]
+    assert server.get(f"/v1/artifacts/{ids[0]}/files/model.mxr").status == 200
+    assert server.get(f"/v1/artifacts/{ids[1]}/files/model.mxr").status == 410
+    assert "had forgotten recalls" in server.log.read_text()
+    # What the store lacks is written there at the next start.
+    server.stop()
+    shutil.rmtree(server.data / "store" / "notes")
+    server.restart()
+    assert len(list((server.data / "store" / "notes").iterdir())) == 1
+    assert server.ok("GET", "/v1/recalls")["items"] == after["items"]

@@ -59,6 +59,15 @@ class TestStore:
         assert store.check(NAME) == len(DATA)
         assert store.url(NAME) is None or store.url(NAME)
 
+    def test_notes_are_kept_and_replaced(self, store: Store) -> None:
+        assert store.notes() == {}
+        one, two = "0" * 32, "ab" * 16
+        store.keep_note(one, b"first")
+        store.keep_note(two, DATA)
+        store.keep_note(one, b"second")
+        assert store.notes() == {one: b"second", two: DATA}
+        assert [item for item in store.walk() if item.sha256] == []
+
     def test_chunks_are_large(self, store: Store) -> None:
         keep(store)
         sizes = [len(part) for part in store.open(NAME)]

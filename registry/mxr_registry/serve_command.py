@@ -19,7 +19,7 @@ import click
 from mxr.artifact.matching import ANY, BUILT_ONLY
 from mxr.display import logs
 from mxr.display.streams import write_line
-from mxr.errors import TemporaryError, UsageError
+from mxr.errors import MxrError, UsageError
 from mxr_registry.config.settings import RegistrySettings, check_served
 
 from .command_options import database, read_values, settings_options
@@ -167,11 +167,11 @@ def _prepare_key(settings: RegistrySettings, db: Database) -> None:
     path = settings.signing_key
     with db.writing() as session:
         new = not signing_keys.list_keys(session)["items"]
-        if new and path is not None and settings.signing.key_file is None and not path.exists():
-            SigningKey.create(path)
         try:
+            if new and path is not None and settings.signing.key_file is None and not path.exists():
+                SigningKey.create(path)
             signing_keys.require_active(session, Signer(path).key())
-        except TemporaryError as problem:
+        except MxrError as problem:
             logging.getLogger("mxr_registry").warning("%s %s", problem.message, problem.hint)
 
 

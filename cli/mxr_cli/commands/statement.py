@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from mxr.errors import UnsignedError
-from mxr.trust.keys import BEGIN
+from mxr.errors import UnknownKeyError, UnsignedError
+from mxr.trust.keys import BEGIN, PublicKey
 from mxr.util import codec, disk
 from mxr_cli.help import ARTIFACTS, HelpfulCommand, completes
 from mxr_cli.options import Session, common
@@ -60,7 +60,9 @@ def export(session: Session, identity: str, output: Path | None, key_file: Path 
         disk.write_whole(output, text.encode(), before=before)
     keyid = envelope.signatures[0].keyid
     if key_file is not None:
-        keys = {key.id: key.public_key for key in client.keys().items}
+        keys = {PublicKey(key.public_key).id: key.public_key for key in client.keys().items}
+        if keyid not in keys:
+            raise UnknownKeyError(f"The registry does not tell the key {keyid[:12]} that signed it.")
         before = disk.refuse_other(key_file, "a public key", lambda data: data.startswith(BEGIN.encode()))
         disk.write_whole(key_file, keys[keyid].encode(), before=before)
         note(f"mxr: the fingerprint of the key is {keyid}")

@@ -76,6 +76,11 @@ def add(session: Session, url: str | None, fingerprint: str | None, origin: str)
         settings.config_dir, rules.read_rules(settings.config_dir) | {_name(settings.registry): rule}
     )
     note(f"mxr: {path} requires it from now on")
+    if settings.registry != session.settings.registry:
+        note(
+            f"mxr: this host is configured with {session.settings.registry}, of which nothing is required by this; the "
+            "same registry under another URL is another one here"
+        )
     document = {"registry": settings.registry, "id": found.registry, "key": key.id, "origin": origin}
     print_json(document) if session.as_json else echo(key.id)
 

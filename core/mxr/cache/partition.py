@@ -46,6 +46,12 @@ if TYPE_CHECKING:
 OWN = "own"
 """The name of the recall list of the registry of a partition."""
 
+
+def list_name(registry: str, namespace: str) -> str:
+    """Return the name of the recall list of another registry, which a bundle brought."""
+    return sha256(f"{registry}\n{namespace}".encode()).hexdigest()[:32]
+
+
 MAX_ENVELOPES = 100
 """Signed records of one artifact that are kept."""
 

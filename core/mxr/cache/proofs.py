@@ -1,10 +1,9 @@
 """What proves the programs of a cache to who requires signatures: the signed records beside them.
 
     <partition>/statements/<id>.json    {"envelopes": [...]}: what the registry, or a bundle, says that it signed
-    <state_dir>/proven/ab/<sha256>      that an artifact was proven under a rule; only this user can write it
 
-The records may come from anywhere: they count only where a key of the rule signed them. `Proofs.require` is the one
-place that refuses; it needs no network.
+The records may come from anywhere: they count only where a key of the rule signed them. What was proven once is in
+`proven`. `Cache.require_proof` is the one place that refuses; it needs no network.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
-from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mxr.artifact.records import Artifact
 from mxr.errors import (
@@ -28,13 +26,13 @@ from mxr.errors import (
 )
 from mxr.trust import rules
 from mxr.trust.envelope import Envelope
-from mxr.trust.recall_list import PAYLOAD_TYPE, SignedRecalls, list_name
+from mxr.trust.recall_list import PAYLOAD_TYPE, SignedRecalls
 from mxr.trust.rules import KnownKey, OfferedKey, TrustRule
 from mxr.util import codec
 from mxr.util.codec import time_text
 
-from .folder import CacheFolder
-from .partition import OWN, Partition
+from .partition import OWN, Partition, list_name
+from .proven import Proven
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client
@@ -45,8 +43,8 @@ if TYPE_CHECKING:
 class Proofs:
     """The proofs of one cache, for the rule of its registry."""
 
-    def __init__(self, cache: Cache) -> None:
-        self._cache = cache
+    def __init__(self, cache: Cache, proven: Proven) -> None:
+        self._cache, self._proven = cache, proven
 
     @cached_property
     def rule(self) -> TrustRule | None:
@@ -54,58 +52,38 @@ class Proofs:
         policy = self._cache.policy
         return rules.read_rules(policy.config).get(policy.url)
 
-    def require(self, artifact: Artifact) -> None:
-        """Raise `UntrustedError` if signatures are required, and no record here proves this artifact."""
+    def prove(self, artifact: Artifact) -> None:
+        """Raise `UntrustedError` if no record here proves this artifact."""
         if self.rule is None:
-            return
-        self._refuse_expired()
-        if self._is_remembered(artifact):
             return
         try:
             self.rule.prove(self._cache.policy.namespace, artifact, self._cache.statements(artifact.id))
         except UntrustedError as problem:
             problem.context.setdefault("id", artifact.id)
             raise
-        self._remember(artifact)
+        self._proven.remember(artifact)
 
     def collect(self, artifact: Artifact, connect: Callable[[], Client] | None) -> None:
         """Ask the registry for what it signed of an artifact, where that is required and not known here.
 
         Follows its keys, as far as the known ones endorse them. A registry that is away changes nothing.
         """
-        if self.rule is None or connect is None or self._is_proven(artifact):
+        if self.rule is None or connect is None or self._proven.remembers(artifact) or self._is_proven(artifact):
             return
         with suppress(UnreachableError, TemporaryError):
             client = connect()
             self.store(artifact.id, [each.envelope for each in client.statements(artifact.id).items])
             try:
-                self.require(artifact)
+                self.prove(artifact)
             except UnknownKeyError:
                 self.follow(client)
             except UntrustedError:
                 return
 
-    def _refuse_expired(self) -> None:
-        listed = self._latest()
-        if listed["sequence"] and 0 < listed["expires_at"] < time.time():
-            day = time_text(listed["expires_at"])
-            raise UntrustedError(
-                f"The recall list of this registry ended {day}: what it says is too old to be relied on.",
-                hint="Fetch once with the network, or import a newer bundle. Or the clock of this host is wrong.",
-            )
-
-    def _latest(self) -> dict[str, Any]:
-        """The latest recall list that is here, told by the registry or brought by a bundle."""
-        assert self.rule is not None
-        partition = self._cache.partition
-        found = [self._cache.imported.recall_list(list_name(self.rule.registry, self._cache.policy.namespace))]
-        found += [] if partition is None else [partition.recall_list(OWN)]
-        return max(found, key=lambda each: (each["sequence"], each["expires_at"]))
-
     def import_recalls(self, envelope: Envelope) -> None:
         """Take the recall list of a bundle, unless a later one is here. Raises `UntrustedError`."""
         found = self._read(envelope)
-        known = self._latest()
+        known = self._proven.latest_list()
         if (found.sequence, found.expires_at) > (known["sequence"], known["expires_at"]):
             self.take_list(found, self._cache.imported, list_name(found.registry, found.namespace))
 
@@ -173,7 +151,7 @@ class Proofs:
         if found != self.rule:
             with suppress(MxrError):
                 rules.write_rules(policy.config, rules.read_rules(policy.config) | {policy.url: found})
-            self.__dict__["rule"] = found
+            self.__dict__["rule"], self._proven.__dict__["rule"] = found, codec.encode(found)
 
     def follow(self, client: Client) -> None:
         """Take the further keys of the registry that the known ones endorse, and what it says has ended.
@@ -201,29 +179,7 @@ class Proofs:
 
     def _is_proven(self, artifact: Artifact) -> bool:
         try:
-            self.require(artifact)
+            self.prove(artifact)
         except UntrustedError:
             return False
         return True
-
-    @cached_property
-    def _memory(self) -> CacheFolder | None:
-        private = self._cache.policy.private
-        return None if private is None else CacheFolder(private, "proven")
-
-    def _name(self, artifact: Artifact) -> str:
-        assert self.rule is not None
-        facts = {"attributes": artifact.attributes, "origin": artifact.origin, "key": artifact.key}
-        text = codec.canonical([self.rule.digest, self._cache.policy.namespace, artifact.id, codec.encode(facts)])
-        name = sha256(text.encode()).hexdigest()
-        return f"{name[:2]}/{name}"
-
-    def _is_remembered(self, artifact: Artifact) -> bool:
-        with suppress(MxrError):
-            return self._memory is not None and self._memory.has_trusted_file(self._name(artifact))
-        return False
-
-    def _remember(self, artifact: Artifact) -> None:
-        with suppress(MxrError):
-            if self._memory is not None:
-                self._memory.write(self._name(artifact), b"")

@@ -57,6 +57,7 @@ from .partition import (
     CachePolicy,
     CacheState,
     Partition,
+    list_name,
 )
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from mxr.trust.envelope import Envelope
 
     from .proofs import Proofs
+    from .proven import Proven
     from .staging import Staging
 
 __all__ = ["CONFIRMABLE", "Answer", "Cache", "CachePolicy", "CacheState", "CachedAnswer", "CachedArtifact"]
@@ -109,23 +111,36 @@ class Cache:
     # --- what must be signed ---
 
     @cached_property
-    def _proofs(self) -> Proofs | None:
-        """What proves programs; None where this user requires nothing of any registry."""
+    def _proven(self) -> Proven | None:
+        """What was proven; None where this user requires nothing of this registry. Raises `UsageError`."""
         config = self.policy.config
         if config is None or not os.path.lexists(config / "trust.json"):
             return None
+        from .proven import Proven
+
+        found = Proven(self)
+        return None if found.rule is None else found
+
+    @cached_property
+    def _proofs(self) -> Proofs | None:
+        """What proves programs; None where this user requires nothing of this registry."""
+        if self._proven is None:
+            return None
         from .proofs import Proofs
 
-        return Proofs(self)
+        return Proofs(self, self._proven)
 
     def require_proof(self, artifact: Artifact) -> None:
         """Raise `UntrustedError` if this user requires signatures of the registry, and nothing here proves this one."""
-        if self._proofs is not None:
-            self._proofs.require(artifact)
+        if self._proven is None:
+            return
+        self._proven.refuse_expired()
+        if not self._proven.remembers(artifact) and self._proofs is not None:
+            self._proofs.prove(artifact)
 
     def collect_proof(self, artifact: Artifact, connect: Callable[[], Client] | None) -> None:
         """Where signatures are required, bring what the registry signed of an artifact. Refuses nothing."""
-        if self._proofs is not None:
+        if self._proven is not None and not self._proven.remembers(artifact) and self._proofs is not None:
             self._proofs.collect(artifact, connect)
 
     def statements(self, identity: str) -> tuple[Envelope, ...]:
@@ -166,8 +181,8 @@ class Cache:
         """
         self.note_registry(client.identity)
         if client.recalls is not None and self.partition is not None:
-            if self._proofs is not None and self._proofs.rule is not None:
-                self._proofs.take_recalls(client)
+            if (proofs := self._proofs) is not None:
+                proofs.take_recalls(client)
             elif client.recalls > self.partition.recall_list(OWN)["sequence"]:
                 with suppress(MxrError):
                     found = client.recall_list()
@@ -178,10 +193,10 @@ class Cache:
 
         Raises `UntrustedError` for one that is not signed as required, and `MxrError` for one that is none.
         """
-        from mxr.trust.recall_list import SignedRecalls, list_name
+        from mxr.trust.recall_list import SignedRecalls
 
-        if self._proofs is not None and self._proofs.rule is not None:
-            self._proofs.import_recalls(envelope)
+        if (proofs := self._proofs) is not None:
+            proofs.import_recalls(envelope)
             return
         found = SignedRecalls.unverified(envelope)
         name = list_name(found.registry, found.namespace)

@@ -6,7 +6,6 @@ A list has a number, which only grows, and an end, so that nobody keeps a new on
 from __future__ import annotations
 
 from collections.abc import Mapping
-from hashlib import sha256
 
 from mxr.artifact.recall import Recalled
 from mxr.errors import Json, OtherRecordError
@@ -19,11 +18,6 @@ from .rules import KnownKey
 
 PAYLOAD_TYPE = "application/vnd.mxr.recalls+json"
 VERSION = 1
-
-
-def list_name(registry: str, namespace: str) -> str:
-    """Return the name of the file of a list, for this registry and namespace."""
-    return sha256(f"{registry}\n{namespace}".encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -73,11 +72,6 @@ class TrustRule:
     def __post_init__(self) -> None:
         if self.origin not in ORIGINS:
             raise codec.refuse("origin", f"one of {', '.join(ORIGINS)}", self.origin)
-
-    @property
-    def digest(self) -> str:
-        """What of it decides: with another digest, nothing that was proven before is proven."""
-        return sha256(codec.canonical(codec.encode(self)).encode()).hexdigest()
 
     def prove(self, namespace: str, artifact: Artifact, envelopes: Iterable[Envelope]) -> None:
         """Check that a trusted key signed that the registry accepted exactly this artifact.

@@ -6,7 +6,7 @@
     <partition>/models/<hash>.json              the inputs of a model, for requests by hash
     <partition>/defaults.json                   {"defaults", "confirmed_at"}: the request defaults of the namespace
     <partition>/statements/<id>.json            {"envelopes"}: what was signed of an artifact, see `proofs`
-    <partition>/recalls/<name>.json             {"sequence", "items", "expires_at", "envelope"}: a recall list: of the
+    <partition>/recalls/<name>.json             {"sequence", "items", "expires_at", "rule"}: a recall list: of the
                                                 registry, or of each registry whose bundles were imported
 
 Programs themselves are not in partitions: their sha256 is their name. What a partition says decides what is served.
@@ -318,10 +318,12 @@ class Partition:
         known = isinstance(found.get("sequence"), int) and isinstance(found.get("expires_at"), (int, float))
         return found if known else {"sequence": 0, "expires_at": 0.0}
 
-    def store_recall_list(self, name: str, sequence: int, expires_at: float, items: Iterable[Recalled]) -> None:
-        """Store a recall list."""
+    def store_recall_list(
+        self, name: str, sequence: int, expires_at: float, items: Iterable[Recalled], rule: str = ""
+    ) -> None:
+        """Store a recall list. `rule`: the digest of the rule that has taken what it says of keys."""
         rows = {each.id: codec.encode(each.recall) for each in items}
-        row = {"sequence": sequence, "expires_at": expires_at, "items": rows}
+        row = {"sequence": sequence, "expires_at": expires_at, "items": rows, "rule": rule}
         self._write(f"recalls/{name}.json", row)
         self.__dict__.pop("_recall_lists", None)
 

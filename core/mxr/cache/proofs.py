@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from .store import Cache
 
 
+RENEWED = 10 * 86_400.0
+"""Seconds before the end of a recall list from which on the registry is asked for a newer one."""
+
+
 class Proofs:
     """The proofs of one cache, for the rule of its registry."""
 
@@ -49,8 +53,8 @@ class Proofs:
     @cached_property
     def rule(self) -> TrustRule | None:
         """What is required of this registry; None: nothing. Raises `UsageError`."""
-        policy = self._cache.policy
-        return rules.read_rules(policy.config).get(policy.url)
+        found = self._proven.rule
+        return None if found is None else codec.decode(TrustRule, found, rules.FILE)
 
     def prove(self, artifact: Artifact) -> None:
         """Raise `UntrustedError` if no record here proves this artifact."""
@@ -97,8 +101,10 @@ class Proofs:
         if partition is None or told is None:
             return
         known = partition.recall_list(OWN)
-        half_of_a_day = 43_200.0
-        if told == known["sequence"] and (told == 0 or known["expires_at"] > time.time() + 20 * half_of_a_day):
+        if told == known["sequence"] == 0:
+            return
+        taken = known.get("rule") == self._proven.digest and known["expires_at"] > time.time() + RENEWED
+        if told == known["sequence"] and taken:
             return
         try:
             envelope = client.recall_list().envelope
@@ -122,10 +128,11 @@ class Proofs:
                 f"The recall list that the registry shows ended {time_text(found.expires_at)}.",
                 hint="Somebody may be in the way, or the clock of this host is wrong.",
             )
-        with suppress(MxrError):
-            partition.store_recall_list(name, found.sequence, found.expires_at, found.items)
         if self.rule is not None:
             self._replace(self.rule.listed(found.keys))
+        with suppress(MxrError):
+            rule = self._proven.digest
+            partition.store_recall_list(name, found.sequence, found.expires_at, found.items, rule)
 
     def _verified(self, envelope: Envelope | None, client: Client) -> SignedRecalls:
         assert self.rule is not None
@@ -148,10 +155,15 @@ class Proofs:
 
     def _replace(self, found: TrustRule) -> None:
         policy = self._cache.policy
-        if found != self.rule:
-            with suppress(MxrError):
-                rules.write_rules(policy.config, rules.read_rules(policy.config) | {policy.url: found})
-            self.__dict__["rule"], self._proven.__dict__["rule"] = found, codec.encode(found)
+        if found == self.rule:
+            return
+        given = rules.read_rules(policy.config)
+        try:
+            rules.write_rules(policy.config, given | {policy.url: found})
+        except MxrError:
+            # A file of root, or of an image: this user keeps what it learned beside what it has proven.
+            self._proven.learn(codec.encode(given[policy.url]), codec.encode(found))
+        self.__dict__["rule"], self._proven.__dict__["rule"] = found, codec.encode(found)
 
     def follow(self, client: Client) -> None:
         """Take the further keys of the registry that the known ones endorse, and what it says has ended.

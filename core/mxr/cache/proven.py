@@ -1,14 +1,17 @@
 """What was proven before, so that a further fetch verifies no signature and imports nothing that does.
 
-    <state_dir>/proven/ab/<sha256>    that an artifact was proven under a rule; only this user can write it
+    <state_dir>/proven/ab/<sha256>            that an artifact was proven under a rule
+    <state_dir>/proven/rules/<sha256>.json    what a rule has become that could not be written where it came from
 
-The name has the whole rule in it: with another one, with a key that ended, nothing is proven.
+Only this user can write there. The names have the whole rule in them: with another one, with a key that ended, nothing
+is proven.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
 from hashlib import sha256
@@ -30,6 +33,11 @@ FILE = "trust.json"
 """See `mxr.trust.rules`."""
 
 
+def rule_digest(rule: Mapping[str, Any]) -> str:
+    """Return the digest of a rule as JSON."""
+    return sha256(codec.canonical(rule).encode()).hexdigest()
+
+
 class Proven:
     """What is required of the registry of one cache, and what is known to fulfil it."""
 
@@ -44,8 +52,8 @@ class Proven:
             return None
         try:
             file = read_config(policy.config / FILE)
-            found = json.loads(file.text)[policy.url] if file else None
-            return found if found is None else dict(found)
+            found = dict(json.loads(file.text)[policy.url]) if file else None
+            return found and self._learned(found)
         except KeyError:
             return None
         except (UntrustedFileError, ValueError, TypeError, RecursionError):
@@ -53,6 +61,19 @@ class Proven:
 
             read_rules(policy.config)
             raise
+
+    def _learned(self, rule: dict[str, Any]) -> dict[str, Any]:
+        """The rule with what it was followed by, where a host was given a file that its user cannot write."""
+        with suppress(MxrError, ValueError, RecursionError):
+            kept = self._folder.read(f"rules/{rule_digest(rule)}.json") if self._folder is not None else None
+            return dict(json.loads(kept)) if kept else rule
+        return rule
+
+    def learn(self, before: Mapping[str, Any], rule: Mapping[str, Any]) -> None:
+        """Keep what a rule has become. Does nothing where this user has no folder for it."""
+        with suppress(MxrError):
+            if self._folder is not None:
+                self._folder.write(f"rules/{rule_digest(before)}.json", codec.canonical(rule).encode())
 
     def latest_list(self) -> dict[str, Any]:
         """Return the latest recall list that is here, told by the registry or brought by a bundle."""
@@ -83,6 +104,11 @@ class Proven:
         with suppress(MxrError):
             if self._folder is not None:
                 self._folder.write(self._name(artifact), b"")
+
+    @property
+    def digest(self) -> str:
+        """The digest of the rule, by which it is known which rule has taken a recall list."""
+        return rule_digest(self.rule or {})
 
     @cached_property
     def _folder(self) -> CacheFolder | None:

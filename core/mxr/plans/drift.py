@@ -127,11 +127,11 @@ def verify_entries(lock: LockFile, base: Path, cache: Cache, folder: Path | None
     identify = models.identifier(cache.memo)
     for found in _files_of_entries(lock, cache, folder):
         model = replaced_model(found.entry, base, identify, folder) if found.state == SAME else None
-        record = cache.artifact_record(found.entry.digest, found.entry.id) if found.state == SAME else None
+        recall = cache.recall_of(found.entry.digest, found.entry.id) if found.state == SAME else None
         if model:
             yield LockFinding(found.entry, OTHER_MODEL, path=model)
-        elif record is not None and record.artifact.recall is not None:
-            yield LockFinding(found.entry, record.artifact.recall.word, path=found.path)
+        elif recall is not None:
+            yield LockFinding(found.entry, recall.word, path=found.path)
         else:
             yield found
 

@@ -12,7 +12,7 @@ from mxr.configuration.commands import json_option
 from mxr.display.streams import write_json, write_line
 from mxr.errors import MxrError, TemporaryError, UsageError
 from mxr.protocol.statements import RegistryKey
-from mxr.trust.rules import RETIRED, REVOKED
+from mxr.trust.rules import ACTIVE, RETIRED, REVOKED
 from mxr.util import codec
 from mxr_registry.command_options import existing_database, read_settings, settings_options
 from mxr_registry.json_text import to_json
@@ -58,8 +58,8 @@ def create(out: Path | None, as_json: bool, **given: Any) -> None:
     if path is None:
         raise UsageError("Where is the key to be?", hint="Give --out FILE, or set signing.key_file.")
     db = _database(settings)
-    known, by = _keys(db), _signing(settings)
-    made = _create(db, path, by if known else None)
+    known, by = _keys(db), _endorser(db, settings)
+    made = _create(db, path, by)
     if known and by is None:
         write_line("No key endorses it: hosts that require signatures must be told its fingerprint.", err=True)
     _print(made, as_json, f"Its private key is in {path}.")
@@ -93,7 +93,8 @@ def rotate(as_json: bool, **given: Any) -> None:
     old = Signer(path).key()
     assert path is not None
     new = path.with_name(path.name + NEW)
-    made = _create(db, new, old)
+    by = _endorser(db, settings)
+    made = _create(db, new, by)
     try:
         new.replace(path)
     except OSError as problem:
@@ -102,8 +103,11 @@ def rotate(as_json: bool, **given: Any) -> None:
             hint=f"Put it where the registry reads its key, then `mxr-registry key retire {old.public.id[:12]}`.",
         ) from None
     assert SigningKey.load(path).public.id == made["id"]
-    _end(db, old.public.id, RETIRED)
-    _print(made, as_json, f"{old.public.id[:12]} is retired.")
+    if by is None:
+        _print(made, as_json, f"{old.public.id[:12]}, which ended, does not endorse it: tell hosts its fingerprint.")
+    else:
+        _end(db, old.public.id, RETIRED)
+        _print(made, as_json, f"{old.public.id[:12]} is retired.")
 
 
 @key.command()
@@ -175,12 +179,14 @@ def _keys(db: Database) -> list[dict[str, Any]]:
         return _plain(signing_keys.list_keys(session)["items"])  # type: ignore[no-any-return]
 
 
-def _signing(settings: RegistrySettings) -> SigningKey | None:
-    """The key that signs now; None where this command cannot read it."""
+def _endorser(db: Database, settings: RegistrySettings) -> SigningKey | None:
+    """The key that signs now; None for the first one, for one that ended, and where this command cannot read it."""
+    states = {each["id"]: each["state"] for each in _keys(db)}
     try:
-        return Signer(settings.signing_key).key()
+        found = Signer(settings.signing_key).key()
     except TemporaryError:
         return None
+    return found if states and states.get(found.public.id, ACTIVE) == ACTIVE else None
 
 
 def _create(db: Database, path: Path, by: SigningKey | None) -> dict[str, Any]:

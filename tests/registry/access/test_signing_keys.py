@@ -204,3 +204,20 @@ def test_a_key_that_was_never_made_known_signs_nothing(
     assert status == 503 and "was never made known" in refused["detail"]
     made = key(registry, "create", "--out", str(tmp_path / "next.key"), expect=75)
     assert "never made known" in made["error"]["detail"] and not (tmp_path / "next.key").exists()
+
+
+def test_a_key_that_was_revoked_first_is_replaced_without_its_word(registry: RegistryUnderTest, parts: Parts) -> None:
+    """At three in the morning somebody revokes before they rotate."""
+    said = publish(registry, parts)
+    (stolen,) = public_keys(registry)
+    key(registry, "revoke", stolen)
+    status, refused = registry.publish(parts.gfx908, parts.gpu_key(), attributes=EXPLICIT)
+    assert status == 503 and "is revoked" in refused["detail"]
+    made = key(registry, "rotate")
+    assert made["endorsement"] is None and made["state"] == "active"
+    assert {each["id"]: each["state"] for each in key(registry, "ls")["keys"]} == {
+        stolen: "revoked",
+        made["id"]: "active",
+    }
+    assert key(registry, "resign") == {"signed": 1}
+    assert statements(registry, said["id"])[0].verify(PAYLOAD_TYPE, public_keys(registry))[1] == {made["id"]}

@@ -38,7 +38,7 @@ def test_output_is_a_file_of_its_own(
         assert final.stat().st_ino != other.held()[0].stat().st_ino
         assert final.stat().st_mode & 0o200
     final.write_bytes(b"someone writes to it")
-    assert other("cache", "verify", "--json").json == {"verified": 1, "damaged": []}
+    assert other("cache", "verify", "--json").json == {"verified": 1, "damaged": [], "recalled": []}
 
 
 def test_link_shares_the_file_of_the_cache(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
@@ -390,14 +390,22 @@ def delete_rows(session: Session, artifacts: Sequence[int]) -> int:
 
 
 def remove_artifact(
-    session: Session, namespace: str, id: str, by: str, owner: str | None = None, *, force: bool = False
+    session: Session,
+    namespace: str,
+    id: str,
+    by: str,
+    owner: str | None = None,
+    *,
+    force: bool = False,
+    counted: Callable[[str, str], bool] | None = None,
 ) -> Json:
     """Remove an artifact and return it as it was. Its blobs stay until a sweep finds them unreferenced.
 
     It leaves a tombstone with `by`, the principal who removed it: nobody publishes it again by chance. `owner`: the
     principal that may remove only what it pushed itself. `force`: take it out of the registered locks that pin it, as
-    an administrator may, and although it was used. Raises `NotAllowedError` if it is somebody else's, or if a
-    registered lock pins it, and `ConflictError` if somebody used it: no copy is reached.
+    an administrator may, and although it was used; `counted` tells of a use that is not written yet. Raises
+    `NotAllowedError` if it is somebody else's, or if a registered lock pins it, and `ConflictError` if somebody used
+    it: a removal reaches no copy.
     """
     row = find_artifact(session, namespace, id)
     if owner is not None and (row.origin == BUILT or row.created_by != owner):
@@ -409,7 +417,8 @@ def remove_artifact(
     if force:
         locks.unpin(session, row.seq)
     locks.refuse_pinned(session, row.seq, row.id)
-    if not force and row.recall_json is None and _was_used(session, row.seq):
+    used = counted is not None and counted(namespace, row.id)
+    if not force and row.recall_json is None and (used or _was_used(session, row.seq)):
         raise ConflictError(
             f"Artifact {row.id[:12]} was used, so copies of it may be in caches, which a removal does not reach.",
             hint="Yank or quarantine it first (`PUT /v1/artifacts/{id}/recall`).",

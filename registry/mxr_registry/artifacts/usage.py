@@ -66,6 +66,11 @@ class UsageCounter:
                 self._timer.daemon = True
                 self._timer.start()
 
+    def counted(self, namespace: str, id: str) -> bool:
+        """Return whether a use of the artifact waits to be written."""
+        with self._lock:
+            return (namespace, id) in self._counts
+
     def write(self) -> None:
         """Write the counts to the database. Counts that cannot be written are kept for the next time."""
         with self._lock:

@@ -103,9 +103,10 @@ def remove_artifact(
     by = (caller.principal, caller.owner)
 
     def remove() -> Json:
-        services.usage.write()
         with services.db.writing() as session:
-            return catalog.remove_artifact(session, caller.namespace, id, *by, force=force == "yes")
+            return catalog.remove_artifact(
+                session, caller.namespace, id, *by, force=force == "yes", counted=services.usage.counted
+            )
 
     return services.settings.reserve.run(remove)
 

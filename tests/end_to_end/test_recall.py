@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,24 @@ def test_a_yanked_program_is_chosen_no_more_and_locks_go_on(
     assert published["id"][:12] in shown and "yanked" in shown
     assert "half as fast" in mxr("show", published["id"]).out
     assert "artifact.yank" in mxr("history", published["id"]).out
+    # It ends again, before this host was told of it by more than the list.
+    other = host("other")
+    (other.home / "mxr.lock").write_bytes((mxr.home / "mxr.lock").read_bytes())
+    mxr("unyank", published["id"])
+    other("fetch", "--locked")
+    mxr("yank", published["id"], "--reason", "half as fast")
+    for path in other.cache.rglob("artifacts/*/*.json"):
+        assert json.loads(path.read_text())["artifact"]["recall"] is None
+    (lists,) = locked.cache.rglob("recalls/own.json")
+    there = lists.relative_to(locked.cache)
+    (other.cache / there).parent.mkdir(exist_ok=True)
+    (other.cache / there).write_bytes(lists.read_bytes())
+    assert "half as fast" in other("fetch", "--locked", "--offline").err
+    mxr("unyank", published["id"])
+    for _ in range(2):
+        other("fetch", "--locked", env=ASKS)
+    assert "half as fast" not in other("fetch", "--locked").err
+    mxr("yank", published["id"], "--reason", "half as fast")
     mxr("rm", published["id"], "--yes")
     assert "half as fast" in locked("fetch", "--locked", "--offline").err
 

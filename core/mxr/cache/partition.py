@@ -229,6 +229,15 @@ class Partition:
         row = {"artifact": codec.encode(artifact), "etag": etag, "confirmed_at": time.time(), "gone": gone}
         self._write(_artifact_name(artifact.digest, artifact.id), row)
 
+    def confirm_artifact(self, artifact: Artifact, etag: str) -> None:
+        """Store that the record of an artifact is still what the registry says: as it said it, without recall lists."""
+        row = self._read(_artifact_name(artifact.digest, artifact.id))
+        if "artifact" in row:
+            row |= {"etag": etag, "confirmed_at": time.time(), "gone": None}
+            self._write(_artifact_name(artifact.digest, artifact.id), row)
+        else:
+            self.store_artifact(artifact, etag)
+
     def artifact_record(self, digest: str, identity: str) -> CachedArtifact | None:
         """Return the record of an artifact by the digest of its key and its id, or None."""
         try:

@@ -506,6 +506,11 @@ class Cache:
         if self.partition is not None:
             self.partition.store_artifact(artifact, etag)
 
+    def confirm_artifact(self, artifact: Artifact, etag: str) -> None:
+        """Store that the registry still says the same of an artifact. Raises as `CacheFolder.prepare_path` does."""
+        if self.partition is not None:
+            self.partition.confirm_artifact(artifact, etag)
+
     def store_removal(self, record: CachedArtifact) -> None:
         """Store that the registry no longer has an artifact. It is no longer served then."""
         if self.partition is not None:

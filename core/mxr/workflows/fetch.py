@@ -231,8 +231,10 @@ def confirm_record(record: CachedArtifact, cache: Cache, client: Client) -> bool
     with suppress(MxrError):
         if gone:
             cache.store_removal(record)
+        elif changed is not None:
+            cache.store_artifact(changed, etag or record.etag)
         else:
-            cache.store_artifact(changed or record.artifact, etag or record.etag)
+            cache.confirm_artifact(record.artifact, etag or record.etag)
     if changed is not None and record.age is None:
         return is_same_offer(changed, record.artifact)
     return not gone and changed is None

@@ -51,15 +51,12 @@ class Proofs:
         self._cache, self._proven = cache, proven
 
     @cached_property
-    def rule(self) -> TrustRule | None:
-        """What is required of this registry; None: nothing. Raises `UsageError`."""
-        found = self._proven.rule
-        return None if found is None else codec.decode(TrustRule, found, rules.FILE)
+    def rule(self) -> TrustRule:
+        """What is required of this registry. Raises `UsageError`."""
+        return codec.decode(TrustRule, self._proven.rule, rules.FILE)
 
     def prove(self, artifact: Artifact) -> None:
         """Raise `UntrustedError` if no record here proves this artifact."""
-        if self.rule is None:
-            return
         try:
             self.rule.prove(self._cache.policy.namespace, artifact, self._cache.statements(artifact.id))
         except UntrustedError as problem:
@@ -72,7 +69,7 @@ class Proofs:
 
         Follows its keys, as far as the known ones endorse them. A registry that is away changes nothing.
         """
-        if self.rule is None or connect is None or self._proven.remembers(artifact) or self._is_proven(artifact):
+        if connect is None or self._is_proven(artifact):
             return
         with suppress(UnreachableError, TemporaryError):
             client = connect()
@@ -128,14 +125,12 @@ class Proofs:
                 f"The recall list that the registry shows ended {time_text(found.expires_at)}.",
                 hint="Somebody may be in the way, or the clock of this host is wrong.",
             )
-        if self.rule is not None:
-            self._replace(self.rule.listed(found.keys))
+        self._replace(self.rule.listed(found.keys))
         with suppress(MxrError):
             rule = self._proven.digest
             partition.store_recall_list(name, found.sequence, found.expires_at, found.items, rule)
 
     def _verified(self, envelope: Envelope | None, client: Client) -> SignedRecalls:
-        assert self.rule is not None
         if envelope is None:
             raise UnsignedError(
                 "The recall list of the registry is not signed.", hint="It may have no key: docs/trust.md."
@@ -147,7 +142,6 @@ class Proofs:
             return self._read(envelope)
 
     def _read(self, envelope: Envelope) -> SignedRecalls:
-        assert self.rule is not None
         found = SignedRecalls.read(self.rule.verified(PAYLOAD_TYPE, envelope))
         if (found.registry, found.namespace) != (self.rule.registry, self._cache.policy.namespace):
             raise OtherRecordError("The recall list is of another registry or namespace.")
@@ -170,8 +164,6 @@ class Proofs:
 
         Those before the known ones are in the recall list, which one of the known ones signed.
         """
-        if self.rule is None:
-            return
         offered = [
             OfferedKey(each.id, KnownKey(each.public_key, each.state, each.ended_at), each.endorsement)
             for each in client.keys().items

@@ -17,6 +17,7 @@ from typing import Any
 
 from sqlalchemy import delete, func, select, update
 
+from mxr.artifact.matching import PUSHED
 from mxr.artifact.recall import QUARANTINED, YANKED, Recall, Recalled, check_reason
 from mxr.errors import ConflictError, MxrError, NotAllowedError, NotFoundError, TemporaryError, UsageError
 from mxr.protocol.recalls import RecallList
@@ -68,7 +69,7 @@ def recall_artifact(
     found = Recall(word, check_reason(reason), Timestamp(now(session)), by)
     advisory_lock(session, f"recalls {namespace}")
     identity, row = _identify(session, namespace, id)
-    if owner is not None and (row is None or word != YANKED or row.origin != "pushed" or row.created_by != owner):
+    if owner is not None and (row is None or word != YANKED or row.origin != PUSHED or row.created_by != owner):
         raise NotAllowedError(
             f"{owner} may only yank what it pushed itself, and artifact {identity[:12]} is to be {word}.",
             hint="Use a token with the scope recall.",

@@ -39,6 +39,7 @@ GROUPS = {
         "plan": "Show what a matrix or an upgrade would compile",
         "precompile": "Compile the missing programs of a matrix",
         "lock": "Pin the artifacts that requests resolve to in a lock file",
+        "tag": "Name a lock in the registry, such as prod, and move the name",
         "verify": "Verify files on disk against a lock file",
         "export": "Export artifacts to a bundle for offline use",
         "import": "Import a bundle, or publish the cache of an ONNX Runtime",

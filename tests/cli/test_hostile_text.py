@@ -211,6 +211,8 @@ def test_rows_of_a_registry(hostile: HostileRegistry, shown: Shown) -> None:
         ("jobs", EVIL),
         ("show", EVIL),
         ("lock", "--unregister", EVIL),
+        ("tag", EVIL, "--rm", "--yes"),
+        ("fetch", "--tag", EVIL),
     ]
     for words in texts:
         shown(*words, registry=url)

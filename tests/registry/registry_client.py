@@ -41,6 +41,7 @@ TABLES = (
     *("job_logs", "job_events", "attempts", "jobs", "workers", "failures"),
     *(
         "lock_artifacts",
+        "lock_revisions",
         "locks",
         "artifact_blobs",
         "artifact_inputs",

@@ -272,6 +272,13 @@ def test_every_operation_answers_as_described(server: RegistryUnderTest) -> None
     assert server.get("/v1/locks/release", if_none_match=tag).status == 304
     for method, path in (("GET", "/v1/locks"), ("DELETE", "/v1/locks/release")):
         server.ok(method, path)
+    lock = {"lock": json.dumps({"version": 1, "entries": [{"id": id}]})}
+    assert [server.call("PUT", "/v1/tags/prod", lock)[0] for _ in range(2)] == [201, 200]
+    tag = server.request("GET", "/v1/tags/prod").headers["etag"]
+    assert server.get("/v1/tags/prod", if_none_match=tag).status == 304
+    assert server.call("PUT", "/v1/tags/prod", {"revision": 9})[0] == 404
+    for method, path in (("GET", "/v1/tags"), ("GET", "/v1/tags/prod/revisions"), ("DELETE", "/v1/tags/prod")):
+        server.ok(method, path)
     assert server.error("DELETE", f"/v1/artifacts/{id}")["context"]["used"]
     said = {"word": "quarantined", "reason": "wrong results"}
     server.ok("PUT", f"/v1/artifacts/{id}/recall", said)

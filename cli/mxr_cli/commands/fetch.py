@@ -17,7 +17,19 @@ from mxr_cli.output import echo, note, print_json
 
 
 @command(
-    usual=("arch", "rocm", "migraphx", "batch", "precision", "consumer", "output", "locked", "on_miss", "offline"),
+    usual=(
+        "arch",
+        "rocm",
+        "migraphx",
+        "batch",
+        "precision",
+        "consumer",
+        "output",
+        "locked",
+        "tag",
+        "on_miss",
+        "offline",
+    ),
     groups={
         "Where to": ("output", "per_arch", "name", "force", "link"),
         "On a miss": ("on_miss", "retry", "verbose"),
@@ -62,6 +74,11 @@ from mxr_cli.output import echo, note, print_json
     help="Fetch exactly what the lock FILE (default: mxr.lock) names; without MODEL, all of its entries.",
 )
 @click.option(
+    "--tag",
+    metavar="NAME",
+    help="Fetch exactly what the tag NAME (mxr tag) names; without MODEL, all for this host.",
+)
+@click.option(
     "--on-miss",
     default="fail",
     metavar="ACTION",
@@ -88,8 +105,8 @@ def fetch(
     ort: OrtOptions,
     **values: Any,
 ) -> None:
-    """Fetch the compiled program for MODEL and print its path. MODEL is an ONNX file, or the identity (sha256:...) of a
-    model that the registry knows.
+    """Fetch the compiled program for MODEL and print its path. MODEL is an ONNX file, the identity (sha256:...) of a
+    model that the registry knows, or NAME:TAG, a model of the lock that a tag of the registry names.
 
     \b
     Fetch the program for an MI100, on any host:
@@ -102,6 +119,8 @@ def fetch(
       mxr fetch model.onnx --on-miss wait=2h
     Fetch exactly what mxr.lock names:
       mxr fetch model.onnx --locked
+    Fetch exactly what the tag prod names, without the ONNX file:
+      mxr fetch model:prod -o model.mxr
 
     Facts that you do not give are detected on this host (see `mxr host`), come from defaults such as those in mxr.toml
     (see `mxr config`), or are taken from the only program that fits. If several fit, they are listed with the options
@@ -123,6 +142,8 @@ def fetch(
     whole_node, retry, verbose = values.pop("whole_node"), values.pop("retry"), values.pop("verbose")
     session = replace(session, whole_node=whole_node)
     action = OnMiss.parse(on_miss, retry=retry, verbose=verbose)
+    if values["tag"] is None and values["locked"] is None and (split := models.split_tag(values["model"] or "")):
+        values["model"], values["tag"] = split
     wanted = FetchOptions(request=options, batches=batches, on_miss=action, ort=ort, **values)
     _check(wanted)
     try:
@@ -148,6 +169,10 @@ def _fetch(session: Session, options: FetchOptions) -> dict[str, Any]:
         from mxr_cli.fetching.genai import fetch_genai_models
 
         return fetch_genai_models(session, options)
+    if options.tag is not None:
+        from mxr_cli.fetching.locked import fetch_tagged
+
+        return fetch_tagged(session, options, options.tag)
     if options.locked is not None:
         from mxr_cli.fetching.locked import fetch_locked
 
@@ -166,8 +191,10 @@ def _check(options: FetchOptions) -> None:
                 raise UsageError(f"--{name} needs -o.", hint="Add -o PATH.")
     if options.offline and options.on_miss.compiles:
         raise UsageError("--offline contacts no registry, so nothing can be compiled.", hint="Omit one of the two.")
-    if options.model is None and options.locked is None and options.genai_config is None:
-        raise UsageError("No model is given.", hint="Use mxr fetch MODEL, --genai-config FILE, or --locked.")
+    if options.tag is not None and (options.locked is not None or options.genai_config is not None):
+        raise UsageError("A tag, --locked and --genai-config exclude each other.", hint="Use one of them.")
+    if options.model is None and options.tag is None and options.locked is None and options.genai_config is None:
+        raise UsageError("No model is given.", hint="Use mxr fetch MODEL, --genai-config FILE, --tag or --locked.")
     if options.model is not None and options.genai_config is not None:
         raise UsageError("MODEL and --genai-config exclude each other.", hint="Omit one of the two.")
 

@@ -100,6 +100,7 @@ class FetchOptions:
     model: str | None = None
     genai_config: str | None = None
     locked: str | None = None
+    tag: str | None = None
     output: str | None = None
     per_arch: bool = False
     name: str | None = None

@@ -1,4 +1,4 @@
-"""`mxr fetch --locked`: exactly the artifacts that a lock file names, for one request or for all entries."""
+"""`mxr fetch --locked` and `--tag`: exactly the artifacts that a lock names, for one request or for all entries."""
 
 from __future__ import annotations
 
@@ -41,6 +41,25 @@ def fetch_locked(session: Session, options: FetchOptions) -> dict[str, Any]:
     return fetch_programs(session, replace(options, model=model), lock)
 
 
+def fetch_tagged(session: Session, options: FetchOptions, name: str) -> dict[str, Any]:
+    """Fetch what a tag names for MODEL and its options, or all that this host needs. Returns the JSON document."""
+    from mxr.plans import tags
+
+    if options.on_miss.compiles:
+        raise UsageError("A tag names programs that exist, and nothing is compiled for it.", hint="Omit --on-miss.")
+    tagged = tags.find_tag(name, session.cache(), session.connect(offline=options.offline))
+    for line in tagged.warnings:
+        note(f"mxr: warning: {line}")
+    note(f"mxr: {tagged.title}")
+    if options.model is None:
+        found = _fetch_all(session, options, tagged.lock, None)
+    else:
+        model, stem = tags.model_in(tagged, options.model)
+        placed = options.name or (stem if options.output is not None else None)
+        found = fetch_programs(session, replace(options, model=model, name=placed), tagged.lock)
+    return {"tag": tagged.name, "revision": tagged.revision, **found}
+
+
 def lock_and_model(value: str, model: str | None) -> tuple[Path, str | None]:
     """The lock file and the model, from the value of `--locked` and MODEL.
 
@@ -62,21 +81,26 @@ def _is_lock(value: str) -> bool:
         return stream.read(64).removeprefix(BOM_UTF8).lstrip()[:1] == b"{"
 
 
-def _fetch_all(session: Session, options: FetchOptions, lock: LockFile, file: Path) -> dict[str, Any]:
-    """Fetch the entries of a lock into the cache, then write them where `--output` says."""
+def _fetch_all(session: Session, options: FetchOptions, lock: LockFile, file: Path | None) -> dict[str, Any]:
+    """Fetch the entries of a lock into the cache, then write them where `--output` says.
+
+    `file`: the lock, beside which the models may lie; None: it is that of a tag.
+    """
     request = options.request
     allowed = RequestOptions(arch=request.arch, consumer=request.consumer, follow_links=request.follow_links)
     if options.batches or request != allowed:
         raise UsageError(
-            "The options of a request need a MODEL; without one, --locked fetches the entries of the lock.",
+            "The options of a request need a MODEL; without one, all entries of the lock are fetched.",
             hint="Give MODEL as well, or omit the options. --arch alone chooses the entries for one GPU.",
         )
     if options.name:
         raise UsageError("--name needs a MODEL.", hint="Give MODEL as well, or omit --name.")
-    lock = _needed(session, options, lock)
-    drift.refuse_replaced_models(lock, file.parent, session.cache().memo)
+    lock = _needed(session, options, lock, tagged=file is None)
+    base = None if file is None else file.parent
+    if base is not None:
+        drift.refuse_replaced_models(lock, base, session.cache().memo)
     folders = _folders(options, lock) if options.output is not None else {}
-    plan = [_plan_entry(session, options, entry, file.parent) for entry in lock.entries]
+    plan = [_plan_entry(session, options, entry, base) for entry in lock.entries]
     fetched = obtain_programs(session, options, plan)
     for line in (line for each in fetched for line in each.warnings):
         note(f"mxr: warning: {line}")
@@ -84,17 +108,17 @@ def _fetch_all(session: Session, options: FetchOptions, lock: LockFile, file: Pa
     for index, placed in _place_layouts(session, plan, fetched, session.connect(offline=options.offline)).items():
         rows[index]["path"] = str(placed.path)
         rows[index]["settings"] = list(placed.settings)
-    models_of_lock = [file, *(file.parent / entry.model for entry in lock.entries)]
+    models_of_lock = [] if file is None else [file, *(file.parent / entry.model for entry in lock.entries)]
     for folder, names in folders.items():
         for index, path in _place_plain(session, options, lock, fetched, Path(folder), names, models_of_lock).items():
             rows[index]["path"] = str(path)
-    return {"lock": str(file), "entries": rows}
+    return {"lock": None if file is None else str(file), "entries": rows}
 
 
-def _needed(session: Session, options: FetchOptions, lock: LockFile) -> LockFile:
-    """The entries to fetch: for `--arch`, or in a folder that is not for all GPUs, those that this host needs."""
+def _needed(session: Session, options: FetchOptions, lock: LockFile, *, tagged: bool) -> LockFile:
+    """The entries to fetch: for `--arch`, of a tag, or in a folder that is not for all GPUs, what this host needs."""
     arch = options.request.arch
-    if arch is None and (options.output is None or options.per_arch):
+    if arch is None and (options.per_arch or (options.output is None and not tagged)):
         return lock
     found = pins.needed_entries(lock, session.host(options.request), arch)
     if left := len(lock.entries) - len(found.entries):
@@ -138,7 +162,7 @@ def _place_plain(
     return {index: folder / name for index, name in names.items()}
 
 
-def _plan_entry(session: Session, options: FetchOptions, entry: LockEntry, base: Path) -> PlannedProgram:
+def _plan_entry(session: Session, options: FetchOptions, entry: LockEntry, base: Path | None) -> PlannedProgram:
     """The program of an entry. It has an output where its consumer has a layout of several files."""
     consumer, identity = consumers.find_consumer(entry.consumer), entry.request.key.model
     if options.output is None or consumer.name_file is not None:
@@ -146,8 +170,8 @@ def _plan_entry(session: Session, options: FetchOptions, entry: LockEntry, base:
         return PlannedProgram(prepared, pinned=(entry,))
     from mxr.install.installer import installer_for
 
-    path, connect = base / entry.model, session.connect(offline=options.offline)
-    name = str(path) if path.is_file() else identity
+    path, connect = None if base is None else base / entry.model, session.connect(offline=options.offline)
+    name = str(path) if path is not None and path.is_file() else identity
     model = models.find_model(name, session.cache(), connect, follow_links=options.request.follow_links)
     output = options.destination(entry.request.key)
     assert output is not None

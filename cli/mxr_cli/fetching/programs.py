@@ -74,11 +74,11 @@ def _prepare_locked(
     session: Session, options: FetchOptions, request: RequestOptions, model: ModelReference | str, lock: LockFile
 ) -> tuple[PreparedRequest, Sequence[LockEntry]]:
     from mxr.plans import pins
-    from mxr.request import model as models
 
     if isinstance(model, str):
         connect = session.connect(offline=options.offline)
-        model = models.find_model(model, session.cache(), connect, follow_links=request.follow_links)
+        follow_links = request.follow_links
+        model = pins.find_locked_model(lock, model, session.cache(), connect, follow_links=follow_links)
     output = None if options.batches else options.output
     form = pins.recorded_form(model, request.consumer, output, options.name, options.ort.as_mapping())
     prepared = pins.build_locked_request(lock, request, model, session.host(request), form)

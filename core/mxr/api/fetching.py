@@ -47,6 +47,7 @@ def fetch(  # noqa: PLR0913 - a parameter for each option
     *,
     output: str | os.PathLike[str] | None = None,
     locked: str | os.PathLike[str] | None = None,
+    tag: str | None = None,
     on_miss: str = "fail",
     offline: bool = False,
     refresh: bool = False,
@@ -60,9 +61,11 @@ def fetch(  # noqa: PLR0913 - a parameter for each option
     """Return the right program for a model. `.path` is its file, in the cache or in `output`.
 
     `model`: an ONNX file, or "sha256:..." of a known model. `output`: a file, or a folder for the layout of the
-    consumer. `locked`: a lock file; the program is the one that it names. `on_miss`: "fail", "ask" (queue a compile and
-    raise `NotCompiledError`), or "wait" or "wait=10m" (have it compiled). `offline`: use the cache only. `refresh`: ask
-    the registry even if the cache has the answer. `force`: replace files in `output` that mxr did not write.
+    consumer. `locked`: a lock file; the program is the one that it names. `tag`: a tag of the registry, such as prod;
+    the program is the one that its lock names. "model.onnx:prod" and, without the file, "model:prod" say the same.
+    `on_miss`: "fail", "ask" (queue a compile and raise `NotCompiledError`), or "wait" or "wait=10m" (have it compiled).
+    `offline`: use the cache only. `refresh`: ask the registry even if the cache has the answer. `force`: replace files
+    in `output` that mxr did not write.
     `progress`: is called with what is done ("fetching model.onnx") and its bytes, and returns what is called with the
     bytes of each part, perhaps by other threads. `consumer_options`: the options of `mxr fetch` that apply to one
     consumer only, by name: `{"ort": "1.27.1"}`. `inputs`: the shapes of inputs with more open dims than the batch.
@@ -74,33 +77,43 @@ def fetch(  # noqa: PLR0913 - a parameter for each option
 
     Raises `NoSuchArtifactError` (`context["nearest"]` lists the closest programs), `UnreachableError`, `DamagedError`,
     `UsageError`, or another `mxr.MxrError`; with `on_miss`, also `CompileFailedError` and `NoWorkerError`; with
-    `locked`, also `MismatchError` for what is not in the lock.
+    `locked` or `tag`, also `MismatchError` for what is not in the lock, and `NotFoundError` for an unknown tag.
 
         path = mxr.fetch("model.onnx", arch="gfx908").path
+        path = mxr.fetch("model:prod").path
         path = mxr.fetch("model.onnx", arch="gfx908", rocm="7.2", migraphx="2.15", batch=8).path
     """
     settings = settings or library_settings()
-    policy = _on_miss(on_miss, offline=offline, locked=locked)
+    name, tag = _tagged(os.fspath(model), tag, locked)
+    policy = _on_miss(on_miss, offline=offline, locked=tag if locked is None else locked)
     cache = Cache.of(settings)
     connect = None if offline else connection(settings)
     request = make_options(inputs, options, settings.consumer)
-    defaults = configured_defaults(os.fspath(model), settings)
+    defaults = configured_defaults(name, settings)
     host = host_of_this_program(settings, request)
-    name, where = os.fspath(model), None
+    where = None
     with shown_by(progress), cache.staged_beside(output), _naming(name):
         if output is not None:
             from mxr.install.placement import Destination
 
             where = Destination(output, force=force, consumer_options=consumer_options or {})
-        if locked is None:
+        if locked is None and tag is None:
             takes_open = not policy.compiles
             prepared = prepare(request, name, cache, connect, host, defaults=defaults, takes_open=takes_open)
             planned = PlannedProgram(prepared, where)
         else:
             from mxr.plans import lockfile, pins
 
-            lock = lockfile.load_lock(Path(locked))
-            known = models.find_model(name, cache, connect, follow_links=request.follow_links)
+            if tag is not None:
+                from mxr.plans import tags
+
+                tagged = tags.find_tag(tag, cache, connect)
+                log_warnings(tagged.warnings)
+                lock, (name, stem) = tagged.lock, tags.model_in(tagged, name)
+                where = where and replace(where, name=stem)
+            else:
+                lock = lockfile.load_lock(Path(locked or ""))
+            known = pins.find_locked_model(lock, name, cache, connect, follow_links=request.follow_links)
             form = pins.recorded_form(known, request.consumer, where, None, consumer_options or {})
             prepared = pins.build_locked_request(lock, request, known, host, form)
             planned = PlannedProgram(prepared, where, pinned=pins.entries_for(lock, prepared.request))
@@ -163,6 +176,15 @@ def fetch_set(  # noqa: PLR0913 - a parameter for each option
             return found
         files = variant_set.place_set(found, requests, output, cache).files
         return {batch: replace(each, path=files[batch]) for batch, each in found.items()}
+
+
+def _tagged(model: str, tag: str | None, locked: object) -> tuple[str, str | None]:
+    """The model and the tag of a call. Raises `UsageError` for a lock beside a tag."""
+    if tag is None and locked is None and (split := models.split_tag(model)):
+        return split
+    if tag is not None and locked is not None:
+        raise UsageError("locked= and tag= both say which programs.", hint="Omit one of the two.")
+    return model, tag
 
 
 @contextmanager

@@ -5,6 +5,7 @@
     <partition>/completions/ab/<request>.json   {"id"}: the only program that a partial request meant
     <partition>/models/<hash>.json              the inputs of a model, for requests by hash
     <partition>/defaults.json                   {"defaults", "confirmed_at"}: the request defaults of the namespace
+    <partition>/tags/<name>.json                {"tag", "etag", "confirmed_at"}: what a tag names
     <partition>/statements/<id>.json            {"envelopes"}: what was signed of an artifact, see `proofs`
     <partition>/recalls/<name>.json             {"sequence", "items", "expires_at", "rule"}: a recall list: of the
                                                 registry, or of each registry whose bundles were imported
@@ -40,6 +41,7 @@ from .folder import CacheFolder
 
 if TYPE_CHECKING:
     from mxr.artifact.recall import Recalled
+    from mxr.protocol.tags import Tag
     from mxr.settings import Settings
     from mxr.trust.envelope import Envelope
 
@@ -135,6 +137,15 @@ class CachedArtifact:
         """The registry's last word, if nobody may get the artifact: that it removed it, or quarantined it."""
         recall = self.artifact.recall
         return recall.word if recall is not None and recall.refuses else self.gone
+
+
+@dataclass(frozen=True, slots=True)
+class CachedTag:
+    """What a tag names. `etag`: its entity tag. `age`: seconds since the registry said so."""
+
+    tag: Tag
+    etag: str
+    age: float
 
 
 class CacheState(Enum):
@@ -292,6 +303,24 @@ class Partition:
     def store_defaults(self, document: Json) -> None:
         """Store the request defaults of the namespace, told now."""
         self._write("defaults.json", {"defaults": document, "confirmed_at": time.time()})
+
+    def tag(self, name: str) -> CachedTag | None:
+        """Return what the registry last said that a tag names, or None."""
+        from mxr.protocol.tags import Tag
+
+        row = self._read(f"tags/{name}.json")
+        try:
+            tag = codec.decode(Tag, row["tag"], "tag", lenient=True)
+            return CachedTag(tag, str(row["etag"]), time.time() - float(row["confirmed_at"]))
+        except (KeyError, TypeError, ValueError, MxrError):
+            return None
+
+    def store_tag(self, name: str, tag: Tag | None, etag: str = "") -> None:
+        """Store what a tag names, confirmed now; None: there is no such tag."""
+        if tag is None:
+            self.folder.remove(f"{self.name}/tags/{name}.json")
+        else:
+            self._write(f"tags/{name}.json", {"tag": codec.encode(tag), "etag": etag, "confirmed_at": time.time()})
 
     def with_recall(self, artifact: Artifact) -> Artifact:
         """Return the artifact with what a recall list here says of it, if that is more than it says itself."""

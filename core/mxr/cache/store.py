@@ -54,6 +54,7 @@ from .partition import (
     Answer,
     CachedAnswer,
     CachedArtifact,
+    CachedTag,
     CachePolicy,
     CacheState,
     Partition,
@@ -62,6 +63,7 @@ from .partition import (
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client
+    from mxr.protocol.tags import Tag
     from mxr.settings import Settings
     from mxr.trust.envelope import Envelope
 
@@ -608,6 +610,16 @@ class Cache:
         with suppress(MxrError):
             if self.partition is not None:
                 self.partition.store_defaults(document)
+
+    def tag(self, name: str) -> CachedTag | None:
+        """Return what the registry last said that a tag names, or None."""
+        return None if self.partition is None else self.partition.tag(name)
+
+    def store_tag(self, name: str, tag: Tag | None, etag: str = "") -> None:
+        """Store what a tag names; None: there is none. Does nothing if the cache is not writable."""
+        with suppress(MxrError):
+            if self.partition is not None:
+                self.partition.store_tag(name, tag, etag)
 
     # --- contents ---
 

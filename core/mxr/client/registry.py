@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from mxr.protocol.events import Event
     from mxr.protocol.recalls import RecallList
     from mxr.protocol.statements import RegistryKeys, Statements
+    from mxr.protocol.tags import Tag, TagRevision
 
 T = TypeVar("T")
 
@@ -257,6 +258,42 @@ class Client:
         """Return all registered locks."""
         pages = self._pages(artifact_protocol.Locks, "/locks", {})
         return tuple(item for page in pages for item in page.items)
+
+    def tag(self, name: str, revision: int | None = None, etag: str = "") -> tuple[Tag | None, str]:
+        """Return what a tag names if its entity tag is not `etag` any more, else None, and its entity tag now.
+
+        `revision`: what it named then. Raises `NotFoundError`. Sent once: where the registry is away, the cache serves.
+        """
+        from mxr.protocol.tags import Tag
+
+        path = f"/tags/{quote(name, safe='')}" + _query({"revision": revision})
+        with self._reply("GET", path, None, {"If-None-Match": etag} if etag else {}, once=True) as reply:
+            data = self._read(reply)
+            found = reply.headers.get("etag", "")
+        return None if reply.status == NOT_MODIFIED else self._decode(Tag, data), found
+
+    def tags(self, name: str | None = None) -> tuple[TagRevision, ...]:
+        """Return what each tag names now, by name; or the revisions of the tag `name`, the latest first."""
+        from mxr.protocol.tags import Tags
+
+        path = "/tags" if name is None else f"/tags/{quote(name, safe='')}/revisions"
+        return tuple(item for page in self._pages(Tags, path, {}) for item in page.items)
+
+    def move_tag(self, name: str, *, lock: str | None = None, revision: int | None = None) -> TagRevision:
+        """Move a tag to the text of a lock, or back to a revision, and return its revision now.
+
+        Raises `NoSuchArtifactError`; `context.ids` lists the missing ones.
+        """
+        from mxr.protocol.tags import MoveTag, TagRevision
+
+        body = artifact_protocol.message_document(MoveTag(lock, revision))
+        return self.exchange(TagRevision, "PUT", f"/tags/{quote(name, safe='')}", body)
+
+    def remove_tag(self, name: str) -> TagRevision:
+        """Remove a tag, and return what it named."""
+        from mxr.protocol.tags import TagRevision
+
+        return self.exchange(TagRevision, "DELETE", f"/tags/{quote(name, safe='')}")
 
     def remove_lock(self, name: str) -> artifact_protocol.RegisteredLock:
         """Remove a registered lock and return its last state."""

@@ -16,7 +16,7 @@ from mxr.artifact.key import Key
 from mxr.artifact.matching import ANY, choose_candidate
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.records import Artifact
-from mxr.artifact.target import GfxArch
+from mxr.artifact.target import DynamicDim, GfxArch
 from mxr.cache.store import CONFIRMABLE, Answer, Cache, CachedArtifact, CacheState
 from mxr.display.text import shell_quoted
 from mxr.errors import (
@@ -24,6 +24,7 @@ from mxr.errors import (
     MismatchError,
     MxrError,
     NoSuchArtifactError,
+    NoSuchModelError,
     NotFoundError,
     TemporaryError,
     UnreachableError,
@@ -31,7 +32,9 @@ from mxr.errors import (
 )
 from mxr.facts import stated
 from mxr.host_facts import Host
+from mxr.onnxfile import OnnxInput
 from mxr.request import builder
+from mxr.request import model as models
 from mxr.request.builder import PreparedRequest, RequestOptions
 from mxr.request.choices import distinguishing, options_of
 from mxr.request.model import ModelReference
@@ -96,6 +99,35 @@ def recorded_form(
     from mxr.install.installer import installer_for
 
     return installer_for(consumers.find_consumer(consumer)).locked_form(model, name, options)
+
+
+def find_locked_model(
+    lock: LockFile, model: str, cache: Cache, connect: Connect | None, *, follow_links: bool = False
+) -> ModelReference:
+    """Return the model of a path or an identity, also where nobody but the lock knows it. Raises as `find_model`."""
+    try:
+        return models.find_model(model, cache, connect, follow_links=follow_links)
+    except (NoSuchModelError, UnreachableError, TemporaryError):
+        inputs = _inputs_in(lock, model)
+        if not inputs:
+            raise
+        return ModelReference.of_identity(model, inputs)
+
+
+def _inputs_in(lock: LockFile, model: str) -> list[OnnxInput]:
+    """The inputs of a model as its entries have them; dims in which they differ are unknown."""
+    found: dict[str, Sequence[int | DynamicDim | None] | None] = {}
+    for entry in lock.entries:
+        for name, shape in entry.request.key.inputs if entry.request.key.model == model else ():
+            before = found.setdefault(name, shape)
+            if before is None or len(before) != len(shape):
+                found[name] = None
+            else:
+                found[name] = [one if one == other else None for one, other in zip(before, shape, strict=True)]
+    return [
+        OnnxInput(name, "", None if dims is None else tuple(dim if isinstance(dim, int) else None for dim in dims))
+        for name, dims in found.items()
+    ]
 
 
 def build_locked_request(

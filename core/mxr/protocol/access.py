@@ -21,7 +21,7 @@ SCOPES: Mapping[str, str] = {
     FETCH: "find and list programs, and download them",
     ASK: "queue compiles, upload models, follow its own jobs and withdraw from them",
     PUBLISH: "publish programs, amend, yank and remove its own, and keep locks of its own",
-    PROMOTE: "promote programs, end recalls, and change every lock",
+    PROMOTE: "promote programs, end recalls, move tags, and change every lock",
     RECALL: "yank and quarantine programs",
     WORK: "register workers, claim and finish jobs, and read the models of the namespace",
     METRICS: "read the metrics, the queue and the list of workers",

@@ -24,6 +24,8 @@ KINDS = (
     "artifact.expire",
     "lock.put",
     "lock.remove",
+    "tag.move",
+    "tag.remove",
     "token.create",
     "token.revoke",
     "namespace.set",
@@ -35,7 +37,7 @@ KINDS = (
 )
 """What is recorded. A newer registry may have more."""
 
-SHOWN_TO_ALL = ("artifact.", "lock.")
+SHOWN_TO_ALL = ("artifact.", "lock.", "tag.")
 """How the kinds begin that every reader of artifacts sees; the others are for administrators."""
 
 

@@ -134,6 +134,16 @@ def is_identity(text: str) -> bool:
     return text.startswith(MODEL_PREFIX)
 
 
+def split_tag(text: str) -> tuple[str, str] | None:
+    """Return model and tag of `MODEL:TAG`; None for a file, for an identity, and for what names no tag."""
+    model, _, tag = text.rpartition(":")
+    if model in ("", "sha256", "xxh3") or Path(text).exists():
+        return None
+    from mxr.protocol.tags import TAG_NAME
+
+    return (model, tag) if TAG_NAME.fullmatch(tag) else None
+
+
 def complete_identity(text: str, cache: Cache, connect: Callable[[], Client] | None) -> str:
     """Return the identity that begins with `text`: "sha256:" and at least 12 digits.
 

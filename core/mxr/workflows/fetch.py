@@ -247,9 +247,14 @@ def stale_warnings(record: CachedArtifact, problem: MxrError) -> tuple[str, ...]
     """
     if record.age is None:
         return ()
-    hours = record.age / 3600
-    age = f"{hours:.0f} hours" if hours < 48 else f"{hours / 24:.0f} days"
+    age = told_age(record.age)
     return (f"the registry has not confirmed artifact {record.artifact.id[:12]} for {age}: {problem.message}",)
+
+
+def told_age(seconds: float) -> str:
+    """Return how long ago something was, for people."""
+    hours = seconds / 3600
+    return f"{hours:.0f} hours" if hours < 48 else f"{hours / 24:.0f} days"
 
 
 def resolve(request: Request, client: Client) -> Answer:

@@ -6,7 +6,7 @@ Code that deletes an artifact checks its locks first (`pinning`). The foreign ke
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from sqlalchemy import delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
@@ -22,6 +22,9 @@ from mxr_registry.database.session import Database, Row, Session, now, upsert
 from mxr_registry.database.tables import ArtifactRow, LockArtifactRow, LockRow
 
 from . import namespaces
+
+TAG = "tag:"
+"""How the names of the rows begin that pin the artifacts of tags (`tags`). No registered lock can be called so."""
 
 NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
 BATCH = 500
@@ -45,21 +48,18 @@ def register_lock(
     try:
         with db.writing() as session:
             trail.refuse_flood(session, "lock.put")
-            rows = _artifacts(session, namespace, ids)
+            rows = artifacts_of(session, namespace, ids)
             moment = now(session)
             keys = {"namespace": namespace, "name": name}
             new = {"created_at": moment, "created_by": created_by, "updated_at": moment}
             upsert(session, LockRow, keys, new, {"updated_at": moment})
             row = find_lock(session, namespace, name)
             if row.created_at == moment:
-                _refuse_too_many(session, namespace, created_by)
+                refuse_too_many(session, namespace, created_by)
             _refuse_foreign(row, owner)
-            before = set(_ids(session, row.seq))
-            _refuse_unserved(session, namespace, rows, before)
-            wanted = sorted(row.seq for row in rows)
-            session.execute(delete(LockArtifactRow).where(LockArtifactRow.lock == row.seq))
-            if wanted:
-                session.execute(insert(LockArtifactRow), [{"lock": row.seq, "artifact": seq} for seq in wanted])
+            before = set(ids_of(session, row.seq))
+            refuse_unserved(session, namespace, rows, before)
+            pin(session, row.seq, {each.seq for each in rows})
             after = {each.id for each in rows}
             detail = {"added": sorted(after - before)[:MAX_TOLD], "removed": sorted(before - after)[:MAX_TOLD]}
             trail.record(session, "lock.put", name, detail | {"artifacts": len(after)}, namespace=namespace)
@@ -70,7 +70,14 @@ def register_lock(
         ) from None
 
 
-def _refuse_too_many(session: Session, namespace: str, created_by: str) -> None:
+def pin(session: Session, lock: int, artifacts: Iterable[int]) -> None:
+    """Let a lock, given by its `seq`, pin exactly these artifacts."""
+    session.execute(delete(LockArtifactRow).where(LockArtifactRow.lock == lock))
+    if rows := [{"lock": lock, "artifact": seq} for seq in sorted(artifacts)]:
+        session.execute(insert(LockArtifactRow), rows)
+
+
+def refuse_too_many(session: Session, namespace: str, created_by: str) -> None:
     """Raise `ConflictError` if there are more locks than allowed, in all or of this principal."""
     count = select(func.count()).where(LockRow.namespace == namespace)
     for who, found, most in (
@@ -95,12 +102,13 @@ def check_name(name: str) -> str:
     return name
 
 
-def _artifacts(session: Session, namespace: str, ids: Sequence[str]) -> list[Row]:
+def artifacts_of(session: Session, namespace: str, ids: Sequence[str]) -> list[Row]:
+    """Return the rows of artifacts by their full ids. Raises `NoSuchArtifactError` with those that are not there."""
     found: dict[str, Row] = {}
     wanted = list(dict.fromkeys(ids))
     row = ArtifactRow
     for at in range(0, len(wanted), BATCH):
-        query = select(row.id, row.seq, row.origin, row.promoted)
+        query = select(row.id, row.seq, row.origin, row.promoted, row.recall_json)
         query = query.where(row.namespace == namespace, row.id.in_(wanted[at : at + BATCH]))
         found |= {each.id: each for each in session.execute(query)}
     absent = [id for id in wanted if id not in found]
@@ -114,7 +122,7 @@ def _artifacts(session: Session, namespace: str, ids: Sequence[str]) -> list[Row
     return list(found.values())
 
 
-def _refuse_unserved(session: Session, namespace: str, rows: Iterable[Row], pinned: set[str]) -> None:
+def refuse_unserved(session: Session, namespace: str, rows: Iterable[Row], pinned: set[str]) -> None:
     """Raise `NotAllowedError` for artifacts that `serve` excludes, except those that the lock pins already."""
     rule = namespaces.rule_of(session, namespace)
     unserved = [row.id for row in rows if not allows(rule, row.origin, promoted=bool(row.promoted))]
@@ -153,7 +161,7 @@ def find_lock(session: Session, namespace: str, name: str) -> Row:
 def show_lock(session: Session, namespace: str, name: str) -> RegisteredLock:
     """Return one lock with the ids of its artifacts. Raises `NotFoundError`."""
     row = find_lock(session, namespace, name)
-    return _lock(row, _ids(session, row.seq))
+    return _lock(row, ids_of(session, row.seq))
 
 
 def list_locks(session: Session, namespace: str, after: str | None = None, limit: int = MAX_ROWS) -> Json:
@@ -167,16 +175,23 @@ def list_locks(session: Session, namespace: str, after: str | None = None, limit
     return list_page(
         session,
         rows,
-        lambda each: encode(_lock(each, _ids(session, each.seq))),
+        lambda each: encode(_lock(each, ids_of(session, each.seq))),
         "locks",
         lambda each: (each.name,),
         limit,
     )
 
 
-def _ids(session: Session, lock: int) -> Sequence[str]:
+def ids_of(session: Session, lock: int) -> Sequence[str]:
+    """Return the ids of the artifacts that a lock pins, given its `seq`."""
     joined = select(ArtifactRow.id).join(LockArtifactRow, ArtifactRow.seq == LockArtifactRow.artifact)
     return session.execute(joined.where(LockArtifactRow.lock == lock).order_by(ArtifactRow.id)).scalars().all()
+
+
+def pinned_of(session: Session, lock: int, ids: Collection[str]) -> set[int]:
+    """Return the `seq` of those artifacts that a lock pins and whose id is one of these."""
+    query = select(ArtifactRow.seq, ArtifactRow.id).join(LockArtifactRow, ArtifactRow.seq == LockArtifactRow.artifact)
+    return {row.seq for row in session.execute(query.where(LockArtifactRow.lock == lock)) if row.id in ids}
 
 
 def _lock(row: Row, ids: Iterable[str]) -> RegisteredLock:
@@ -186,8 +201,9 @@ def _lock(row: Row, ids: Iterable[str]) -> RegisteredLock:
 def unregister_lock(session: Session, namespace: str, name: str, owner: str | None = None) -> RegisteredLock:
     """Unregister a lock and return it as it was. Its artifacts can be removed and swept again.
 
-    `owner`: the principal that may remove only its own. Raises `NotFoundError`, `NotAllowedError`.
+    `owner`: the principal that may remove only its own. Raises `NotFoundError`, `NotAllowedError`, `UsageError`.
     """
+    check_name(name)
     _refuse_foreign(find_lock(session, namespace, name), owner)
     removed = show_lock(session, namespace, name)
     session.execute(delete(LockRow).where(LockRow.namespace == namespace, LockRow.name == name))

@@ -227,6 +227,12 @@ def stored_recall(session: Session, namespace: str, identity: str) -> str | None
     return None if found is None else canonical(encode(found))
 
 
+def refuse_quarantined(row: Row) -> None:
+    """Raise `RecalledError` if the artifact of a row with `id` and `recall_json` is quarantined."""
+    if row.recall_json is not None and (found := _read(row)).refuses:
+        raise found.error(row.id)
+
+
 def _read(row: Row) -> Recall:
     return codec.decode(Recall, json.loads(row.recall_json), "recall")
 

@@ -483,6 +483,21 @@ class LockRow(Base):
     __table_args__ = (UniqueConstraint("namespace", "name"), {"sqlite_autoincrement": True})
 
 
+class LockRevisionRow(Base):
+    """A lock that a tag names, or named. `lock`: the row that pins for the tag. `repeats`: what it went back to."""
+
+    __tablename__ = "lock_revisions"
+
+    lock: Mapped[int] = mapped_column(Serial, ForeignKey("locks.seq", ondelete="CASCADE"), primary_key=True)
+    number: Mapped[int] = mapped_column(Integer, primary_key=True)
+    sha256: Mapped[str] = mapped_column(Hash)
+    text: Mapped[str] = mapped_column(Text)
+    artifacts: Mapped[int]
+    created_at: Mapped[float]
+    created_by: Mapped[str] = mapped_column(Namespace)
+    repeats: Mapped[int | None]
+
+
 class LockArtifactRow(Base):
     """The artifacts that a lock pins. The foreign key has no cascade, so the database itself prevents their removal."""
 

@@ -1,4 +1,4 @@
-"""The program `mxr-worker`, with the commands `run`, `host` and `config`. The environment is read only here."""
+"""The program `mxr-worker`, with the commands `run`, `host`, `key` and `config`. The environment is read only here."""
 
 from __future__ import annotations
 
@@ -184,6 +184,35 @@ def host(**given: Any) -> None:
         "open": list(walls.open),
     }
     streams.write_json({**host_document(worker.slots(info), info), "sandbox": sandbox})
+
+
+@program.command()
+@settings_options
+def key(**given: Any) -> None:
+    """Print the public key of this worker, which is made if there is none, for an operator who enrolls it.
+
+    From then on, the worker signs what it builds. Workers with the same file of worker.key_file have the same key.
+
+    \b
+    mxr-worker key > worker.pem
+    mxr-registry key enroll worker.pem --name gpu-1        on the host of the registry
+    """
+    from mxr.trust.keys import SigningKey
+
+    from .signing import find_key
+    from .spool import Spool
+
+    settings = settings_of(read_values(**given), os.environ)
+    path = settings.signing_key
+    found = find_key(path, named=False)
+    if found is None:
+        if settings.key_file is None:
+            Spool(settings.spool)
+        found = SigningKey.create(path)
+        streams.write_line(f"Made {path}.", err=True)
+    for line in found.public.pem.splitlines():
+        streams.write_line(line)
+    streams.write_line(f"Its fingerprint is {found.public.id}.", err=True)
 
 
 def _worker(settings: WorkerSettings) -> WorkerProcess:

@@ -33,6 +33,8 @@ from mxr.errors import (
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.protocol import capabilities
 from mxr.protocol import jobs as job_protocol
+from mxr.trust.envelope import Envelope
+from mxr.trust.keys import SigningKey
 from mxr.util import disk
 from mxr.util.codec import canonical, decode, encode
 from mxr.workflows.push import split_program
@@ -51,6 +53,7 @@ from .ort_recording import RecordedFiles, RecordingTask, record_model
 from .reading import RefusedInput, check_model, check_samples
 from .sandbox import ChildObserver
 from .settings import WorkerSettings
+from .signing import sign_built
 from .slots import CompileSlot
 from .spool import Spool, remove_tree
 
@@ -79,7 +82,10 @@ _log = logging.getLogger("mxr-worker")
 
 @dataclass(frozen=True, slots=True)
 class SlotContext:
-    """What a slot works with. `gpus`: how many this process sees. `must_stop`: whether a compile must end at once."""
+    """What a slot works with. `gpus`: how many this process sees. `must_stop`: whether a compile must end at once.
+
+    `key`: with which it signs what it built; None: it signs nothing.
+    """
 
     slot: CompileSlot
     settings: WorkerSettings
@@ -88,6 +94,7 @@ class SlotContext:
     spool: Spool
     gpus: int
     must_stop: Callable[[], bool]
+    key: SigningKey | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +205,16 @@ def _make(context: SlotContext, lease: HeldLease, heartbeat: LeaseHeartbeat) -> 
     artifact = artifact_protocol.Publish(
         lease.key, manifest, result.attributes, provenance_of(context, lease, result.provenance)
     )
-    return UploadedPrograms(files, job_protocol.FinishJob(lease.secret, artifact))
+    return UploadedPrograms(
+        files, job_protocol.FinishJob(lease.secret, artifact, built=_signed(context, lease, artifact))
+    )
+
+
+def _signed(context: SlotContext, lease: HeldLease, artifact: artifact_protocol.Publish) -> Envelope | None:
+    if context.key is None:
+        return None
+    sign = partial(sign_built, context.key, context.client.client, lease, context.slot.name, artifact)
+    return retry(_delivery(lease), sign, stop=context.must_stop)
 
 
 def _interruptible(observer: ChildObserver) -> progress.Step:

@@ -44,6 +44,9 @@ def check_archs(archs: tuple[str, ...]) -> tuple[str, ...]:
 
 EVERYBODY = "*"
 
+KEY = "signing.key"
+"""The file of the worker's key in its spool."""
+
 
 def check_trust(names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of principals. Raises `ValueError` with what is expected."""
@@ -111,6 +114,12 @@ class CompileSettings:
         "The folder for models, tuning records and compiles.",
         example='"/var/lib/mxr-worker"',
         absent="`mxr-worker` in `$XDG_CACHE_HOME` or in `~/.cache`",
+    )
+    key_file: Path | None = setting(
+        None,
+        "The private key with which the worker signs what it built (`mxr-worker key`). Without one it signs nothing.",
+        example='"/etc/mxr/worker.key"',
+        absent=f"`{KEY}` in the spool",
     )
     python: Path | None = setting(
         None,
@@ -188,19 +197,20 @@ class WorkerSettings:
     """The settings of one worker process.
 
     `registry`: how to reach the registry. `name`: of this host. `spool`: its folder. `python`: the interpreter that has
-    migraphx. `seconds`: the time limit of a compile; `tuning_seconds`: of a compile with exhaustive tuning. `memory`:
-    the limit in bytes for a compile and all its processes; `disk`: that of its folder, 0 for nine tenths of what is
-    free at its start. `grace`: seconds that a running compile may continue after the worker is told to stop. `sandbox`:
-    auto, require or off. `trust`: whose jobs it takes while a wall is open. `kinds`: gpu, ref; empty for every kind
-    that works on this host. `cross`: the archs for which it cross-compiles. `job`: the only job to run. `once`: run one
-    job in each slot. `drain`: stop when the queue has no job for this worker. `environ`: the worker's environment, of
-    which children see the allowed variables.
+    migraphx. `key_file`: the key with which it signs, if a setting names it. `seconds`: the time limit of a compile;
+    `tuning_seconds`: of a compile with exhaustive tuning. `memory`: the limit in bytes for a compile and all its
+    processes; `disk`: that of its folder, 0 for nine tenths of what is free at its start. `grace`: seconds that a
+    running compile may continue after the worker is told to stop. `sandbox`: auto, require or off. `trust`: whose jobs
+    it takes while a wall is open. `kinds`: gpu, ref; empty for every kind that works on this host. `cross`: the archs
+    for which it cross-compiles. `job`: the only job to run. `once`: run one job in each slot. `drain`: stop when the
+    queue has no job for this worker. `environ`: the worker's environment, of which children see the allowed variables.
     """
 
     registry: ClientSettings
     name: str
     spool: Path
     python: Path
+    key_file: Path | None = None
     seconds: float = 6 * 3600.0
     tuning_seconds: float = 48 * 3600.0
     memory: int = 16 << 30
@@ -214,6 +224,11 @@ class WorkerSettings:
     once: bool = False
     drain: bool = False
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def signing_key(self) -> Path:
+        """The file of the key with which the worker signs, if there is one."""
+        return self.key_file or self.spool / KEY
 
     def limits(self, tuning: str) -> ChildLimits:
         """The limits of a compile with this kind of tuning."""
@@ -243,6 +258,7 @@ def settings_of(values: ServiceValues, environ: Mapping[str, str], **run: Any) -
         name=paths["worker.name"],
         spool=paths["worker.spool"],
         python=paths["worker.python"],
+        key_file=compiles.key_file and compiles.key_file.absolute(),
         seconds=compiles.seconds,
         tuning_seconds=compiles.tuning_seconds,
         memory=paths["worker.memory"],

@@ -22,11 +22,13 @@ from mxr.errors import (
 from mxr.host_facts import Host
 from mxr.protocol import capabilities
 from mxr.sandbox.policy import SYSTEM
+from mxr.trust.keys import SigningKey
 
 from .interpreter import Interpreter, InterpreterInfo, describe_interpreter, open_walls, with_walls
 from .ort_recording import with_runtime
 from .run_job import SlotContext
 from .settings import EVERYBODY, WorkerSettings
+from .signing import find_key
 from .slot_loop import SlotLoop, StopSignal, unregister_all
 from .slots import CompileSlot, find_slots
 from .spool import Spool
@@ -70,6 +72,7 @@ class WorkerProcess:
         self._client = Client(settings.registry)
         self._problems: list[MxrError] = []
         self._walled = False
+        self._key: SigningKey | None = None
 
     def describe_interpreter(self) -> InterpreterInfo:
         """What the interpreter supports. Raises `UsageError` where it has no usable migraphx."""
@@ -117,7 +120,8 @@ class WorkerProcess:
         """What no child may read: the files of this user and this worker."""
         environ, registry = self._settings.environ, self._settings.registry
         own = [self._spool.folder, *(self._spool.folder / name for name in ("credentials", "models", "slots"))]
-        named = [Path(each).absolute() for each in (user_config_dir(environ), registry.token_file) if each]
+        files = (user_config_dir(environ), registry.token_file, self._settings.key_file)
+        named = [Path(each).absolute() for each in files if each]
         home = home_dir(environ)
         # That of a service is often a folder of the system, which is no secret.
         private = home is not None and not any(home.is_relative_to(each) for each in SYSTEM)
@@ -144,6 +148,9 @@ class WorkerProcess:
     def run(self) -> None:
         """Serve all slots until the worker is told to stop or its task is done. Raises the first error of a slot."""
         running, info = {}, self.describe_interpreter()
+        self._key = find_key(self._settings.signing_key, named=self._settings.key_file is not None)
+        if self._key is not None:
+            _log.info("signs with the key %s", self._key.public.id)
         walls = self.close_walls(info)
         if walls.problem:
             _log.warning("%s %s", walls.problem, self._taken())
@@ -172,7 +179,8 @@ class WorkerProcess:
 
     def _context(self, slot: CompileSlot) -> SlotContext:
         client, gpus = WorkerClient(self._client), len(self._host.targets)
-        return SlotContext(slot, self._settings, client, self._interpreter, self._spool, gpus, self.stop.expired)
+        running = (client, self._interpreter, self._spool, gpus, self.stop.expired)
+        return SlotContext(slot, self._settings, *running, self._key)
 
     def _may_exit(self, running: dict[threading.Thread, SlotLoop]) -> bool:
         """Whether to exit while threads run: idle slots only poll the registry, busy ones get their grace period."""

@@ -18,7 +18,7 @@ USER 0
 ARG PYTHON=/opt/venv/bin/python3
 COPY . /tmp/src
 RUN "$PYTHON" -m venv /opt/mxr \
-    && /opt/mxr/bin/pip install --no-cache-dir -c /tmp/src/constraints.txt '/tmp/src[workers]' \
+    && /opt/mxr/bin/pip install --no-cache-dir -c /tmp/src/constraints.txt '/tmp/src[workers,trust]' \
     && rm -rf /tmp/src \
     && install -d -m 0700 -o 65532 -g 65532 /data
 # The interpreter that imports migraphx, whose module is in ROCm's folder.

@@ -166,7 +166,7 @@ def _prepare_key(settings: RegistrySettings, db: Database) -> None:
 
     path = settings.signing_key
     with db.writing() as session:
-        new = not signing_keys.list_keys(session)["items"]
+        new = signing_keys.is_new(session)
         try:
             if new and path is not None and settings.signing.key_file is None and not path.exists():
                 SigningKey.create(path)

@@ -68,7 +68,7 @@ FULL: dict[str, Any] = {
     "allowedHosts": ["registry.example.com"],
     "trustedProxies": ["10.0.0.0/8", "192.0.2.7"],
     "settings": {"limits": {"body": "16MiB"}, "s3": {"ca_file": "/run/mxr/ca/ca.crt"}, "serve": {"verbose": True}},
-    "workers": {"tokenSecret": SECRET, "pools": [MI300X, MI100]},
+    "workers": {"tokenSecret": SECRET, "keySecret": {"name": "worker", "key": "a.key"}, "pools": [MI300X, MI100]},
     "keda": {"tokenSecret": SECRET},
     "serviceMonitor": {"enabled": True, "tokenSecret": SECRET, "labels": {"release": "prometheus"}},
     "image": {"repository": "images.example.com/mxr-registry", "digest": f"sha256:{'a' * 64}"},

@@ -311,7 +311,8 @@ def test_the_page_leads_from_nothing_through_a_rotation_and_a_compromise(
     for section in sections:
         title = section.partition("\n")[0]
         for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL):
-            now = next(each["id"] for each in key(registry, "ls")["keys"] if each["state"] == "active")
+            keys = key(registry, "ls")["keys"]
+            now = next(each["id"] for each in keys if (each["role"], each["state"]) == ("registry", "active"))
             put |= {"OLD": now, "FINGERPRINT": now}
             text = block
             for name, value in put.items():

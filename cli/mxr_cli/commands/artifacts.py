@@ -107,7 +107,7 @@ def _show_statements(session: Session, identity: str) -> None:
     if session.as_json:
         print_json(message_document(found))
         return
-    states = {key.id: key.state for key in client.keys().items}
+    states = {key.id: f"{key.role}, {key.state}" for key in client.keys().items}
     echo(f"id         {found.id}")
     echo(f"statements {len(found.items)}  (shown, not verified)")
     for each in found.items:

@@ -9,10 +9,18 @@ import click
 
 from mxr.errors import UnknownKeyError, UnsignedError
 from mxr.trust.keys import BEGIN, PublicKey
+from mxr.trust.statement import ACCEPTED, BUILT
 from mxr.util import codec, disk
 from mxr_cli.help import ARTIFACTS, HelpfulCommand, completes
 from mxr_cli.options import Session, common
 from mxr_cli.output import echo, note, print_json
+
+KINDS = {"accepted": ACCEPTED, "built": BUILT}
+
+HINTS = {
+    "accepted": "It was published before the registry had a key: `mxr-registry key resign` on its host signs it.",
+    "built": "It was pushed, or its worker has no key that is enrolled: docs/trust.md.",
+}
 
 
 @click.group
@@ -36,8 +44,15 @@ def statement() -> None:
     metavar="FILE",
     help="Write the public key that signed it to FILE (PEM). Compare its fingerprint with that of the operator.",
 )
+@click.option(
+    "--kind",
+    type=click.Choice(tuple(KINDS)),
+    default="accepted",
+    show_default=True,
+    help="built: what the worker that compiled it signed, if it has a key.",
+)
 @common
-def export(session: Session, identity: str, output: Path | None, key_file: Path | None) -> None:
+def export(session: Session, identity: str, output: Path | None, key_file: Path | None, kind: str) -> None:
     """Write the latest statement of artifact ID.
 
     docs/trust.md has ten lines of Python that verify it.
@@ -48,12 +63,9 @@ def export(session: Session, identity: str, output: Path | None, key_file: Path 
     """
     client = session.client()
     found = client.statements(identity)
-    if not found.items:
-        raise UnsignedError(
-            f"Nothing is signed of artifact {found.id[:12]}.",
-            hint="It was published before the registry had a key: `mxr-registry key resign` on its host signs it.",
-        )
-    envelope = found.items[0].envelope
+    envelope = next((each.envelope for each in found.items if each.kind == KINDS[kind]), None)
+    if envelope is None:
+        raise UnsignedError(f"No statement of the kind {kind} is known of artifact {found.id[:12]}.", hint=HINTS[kind])
     text = codec.canonical(codec.encode(envelope)) + "\n"
     if output is not None:
         before = disk.refuse_other(output, "a statement", lambda data: data.startswith(b'{"payload":'))

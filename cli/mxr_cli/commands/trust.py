@@ -15,7 +15,7 @@ from mxr.settings import load_settings
 from mxr.trust import rules
 from mxr.trust.keys import PublicKey
 from mxr.trust.recall_list import PAYLOAD_TYPE, SignedRecalls
-from mxr.trust.rules import ANY, ORIGINS, KnownKey, TrustRule
+from mxr.trust.rules import ANY, ORIGINS, TrustRule
 from mxr_cli.help import HelpfulCommand
 from mxr_cli.options import Session, cached, common
 from mxr_cli.output import confirm, echo, note, print_json
@@ -38,7 +38,7 @@ def trust() -> None:
     type=click.Choice(ORIGINS),
     default=ANY,
     show_default=True,
-    help="built: take only what a worker of the registry compiled.",
+    help="built: take only what a worker of the registry compiled. worker: only what it signed, too, with its own key.",
 )
 @common
 def add(session: Session, url: str | None, fingerprint: str | None, origin: str) -> None:
@@ -56,17 +56,18 @@ def add(session: Session, url: str | None, fingerprint: str | None, origin: str)
         settings = load_settings(os.environ, {"registry": url, "plaintext": settings.plaintext})
     client = replace(session, settings=settings, opened=[]).client()
     found = client.keys()
-    active = [key for key in found.items if key.state == rules.ACTIVE]
+    active = [key for key in found.items if (key.state, key.role) == (rules.ACTIVE, rules.OF_REGISTRY)]
     if fingerprint is None:
         fingerprint = _asked(settings.registry, active)
-    key = next((key for key in found.items if key.id == fingerprint.lower().strip()), None)
+    own = [key for key in found.items if key.role == rules.OF_REGISTRY]
+    key = next((key for key in own if key.id == fingerprint.lower().strip()), None)
     # The id is what the registry says of the key; the fingerprint is of the key itself.
     if key is None or key.state == rules.REVOKED or PublicKey(key.public_key).id != key.id:
         raise UnknownKeyError(
             f"The registry at {settings.registry} has no key with this fingerprint that counts.",
             hint="Compare all 64 digits with the operator; somebody may be in the way. Nothing was changed.",
         )
-    rule = TrustRule(found.registry, {key.id: KnownKey(key.public_key, key.state, key.ended_at)}, origin)
+    rule = TrustRule(found.registry, {key.id: key.known}, origin)
     if (envelope := client.recall_list().envelope) is not None:
         # The key vouches for those before it.
         with suppress(UnknownKeyError):
@@ -97,6 +98,7 @@ def ls(session: Session) -> None:
                 "id": rule.registry,
                 "origin": rule.origin,
                 "keys": {id: key.state for id, key in rule.keys.items()},
+                "workers": [id for id, key in rule.keys.items() if key.role == rules.OF_WORKER],
             }
             for url, rule in found.items()
         ]
@@ -105,7 +107,7 @@ def ls(session: Session) -> None:
     for url, rule in found.items():
         echo(f"{url}  (registry {rule.registry}, origin {rule.origin})")
         for id, key in rule.keys.items():
-            echo(f"  {id} {key.state}")
+            echo(f"  {id} {key.state}{' (a worker)' if key.role == rules.OF_WORKER else ''}")
 
 
 @trust.command("rm", cls=HelpfulCommand)

@@ -27,7 +27,7 @@ from mxr.errors import (
 from mxr.trust import rules
 from mxr.trust.envelope import Envelope
 from mxr.trust.recall_list import PAYLOAD_TYPE, SignedRecalls
-from mxr.trust.rules import KnownKey, OfferedKey, TrustRule
+from mxr.trust.rules import OfferedKey, TrustRule
 from mxr.util import codec
 from mxr.util.codec import time_text
 
@@ -164,10 +164,7 @@ class Proofs:
 
         Those before the known ones are in the recall list, which one of the known ones signed.
         """
-        offered = [
-            OfferedKey(each.id, KnownKey(each.public_key, each.state, each.ended_at), each.endorsement)
-            for each in client.keys().items
-        ]
+        offered = [OfferedKey(each.id, each.known, each.endorsement) for each in client.keys().items]
         self._replace(self.rule.follow(offered))
         with suppress(UntrustedError):
             envelope = client.recall_list().envelope

@@ -22,6 +22,7 @@ from mxr.artifact.target import BASE_ARCH
 from mxr.consumers.ort.recording_form import OrtRuntime
 from mxr.errors import UsageError
 from mxr.host_facts import HostTarget, HostToolchain
+from mxr.trust.envelope import Envelope
 from mxr.util.codec import Timestamp, encode, refuse
 from mxr.util.doc import Doc
 
@@ -336,6 +337,9 @@ class FinishJob:
     lease: Annotated[str, field_docs.LEASE] = field(repr=False)
     artifact: Annotated[Publish, Doc("The compiled program.")]
     log: Annotated[str, field_docs.LOG] = ""
+    built: Annotated[
+        Envelope | None, Doc("That the worker built it, signed with its key, which an operator enrolled.")
+    ] = None
 
     def __post_init__(self) -> None:
         check_secret(self.lease, "lease")

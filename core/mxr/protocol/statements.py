@@ -7,7 +7,7 @@ from typing import Annotated
 from mxr.artifact import field_docs
 from mxr.artifact.field_docs import SHA256
 from mxr.trust.envelope import Envelope
-from mxr.trust.rules import KEY_STATES
+from mxr.trust.rules import KEY_STATES, OF_REGISTRY, ROLES, KnownKey
 from mxr.trust.statement import StoredStatement
 from mxr.util.codec import Timestamp
 from mxr.util.doc import Doc
@@ -24,14 +24,23 @@ class Statements:
 
 @dataclass(frozen=True, slots=True)
 class RegistryKey:
-    """A key with which a registry signs, or signed."""
+    """A key with which a registry or one of its workers signs, or signed."""
 
     id: Annotated[str, Doc("The sha256 of its DER form.", pattern=SHA256)]
     public_key: Annotated[str, Doc("The public key, in PEM form.")]
     state: Annotated[str, Doc("Whether it signs, and what counts.", enum=KEY_STATES)]
     created_at: Annotated[Timestamp, Doc("When it was made known.")]
     ended_at: Annotated[Timestamp | None, Doc("Since when it is retired or revoked.")] = None
-    endorsement: Annotated[Envelope | None, Doc("That the key before it belongs to the same registry.")] = None
+    endorsement: Annotated[Envelope | None, Doc("That a key before it belongs to the same registry.")] = None
+    role: Annotated[
+        str, Doc("`registry`: it signs what the registry says. `worker`: what a worker says that it built.", enum=ROLES)
+    ] = OF_REGISTRY
+    name: Annotated[str | None, Doc("What the operator calls the worker, or the workers, that have it.")] = None
+
+    @property
+    def known(self) -> KnownKey:
+        """The key as rules have it."""
+        return KnownKey(self.public_key, self.state, self.ended_at, self.role)
 
 
 @dataclass(frozen=True, slots=True)

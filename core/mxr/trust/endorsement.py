@@ -14,14 +14,15 @@ PAYLOAD_TYPE = "application/vnd.mxr.key+json"
 VERSION = 1
 
 
-def endorse(key: PublicKey, registry: str, moment: float, by: SigningKey) -> Envelope:
-    """Return the signed word of `by` that `key` belongs to the same registry."""
-    document = {"v": VERSION, "registry": registry, "key": key.id, "created_at": time_text(moment)}
+def endorse(key: PublicKey, registry: str, moment: float, by: SigningKey, role: str) -> Envelope:
+    """Return the signed word of `by` that `key` belongs to the same registry. `role`: what it signs."""
+    document = {"v": VERSION, "registry": registry, "key": key.id, "role": role, "created_at": time_text(moment)}
     return Envelope.sign(PAYLOAD_TYPE, document, by)
 
 
-def check(endorsed: Envelope, key: PublicKey, registry: str, keys: Mapping[str, PublicKey]) -> None:
-    """Check that one of `keys` endorsed `key` for this registry. Raises `UntrustedError`."""
+def check(endorsed: Envelope, key: PublicKey, registry: str, keys: Mapping[str, PublicKey], role: str) -> None:
+    """Check that one of `keys` endorsed `key` for this registry and this role. Raises `UntrustedError`."""
     document, _ = endorsed.verify(PAYLOAD_TYPE, keys)
-    if (document.get("v"), document.get("registry"), document.get("key")) != (VERSION, registry, key.id):
-        raise OtherRecordError(f"The endorsement is not of key {key.id[:12]} for registry {registry}.")
+    said = tuple(document.get(name) for name in ("v", "registry", "key", "role"))
+    if said != (VERSION, registry, key.id, role):
+        raise OtherRecordError(f"The endorsement is not of key {key.id[:12]} for registry {registry}, role {role}.")

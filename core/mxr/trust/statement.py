@@ -1,20 +1,24 @@
-"""Statements: what a registry signs of an artifact when it accepts it. Source: in-toto Attestation Framework, v1.
+"""Statements: what is signed of an artifact. Source: in-toto Attestation Framework, v1.
 
-    subject         every file of the artifact by its sha256, which the registry has anyway
-    predicateType   ACCEPTED
-    predicate       registry, namespace, artifact, digest, key, attributes, sources (who found each fact), origin,
-                    model, created_by, job, worker, log (sha256 of what is kept of the compile's log), accepted_at
+    subject         every file of the artifact by its sha256, which is known anyway
+    predicateType   ACCEPTED: of the registry, when it accepts it; BUILT: of the worker that compiled it
+    predicate       registry, artifact, digest, key, attributes, job, worker; and
+                    accepted: namespace, sources (who found each fact), origin, model, created_by, log (sha256 of what
+                    is kept of the compile's log), accepted_at
+                    built: provenance (what the worker says of the compile, such as its trial), built_at
 
-A statement never changes. Where facts of an artifact are replaced, the registry adds another one.
+A statement never changes. Where facts of an artifact are replaced, another one is added.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
-from typing import Annotated, Any
+from dataclasses import fields, replace
+from typing import Annotated, Any, TypeVar
 
 from mxr.artifact.attributes import Attributes
+from mxr.artifact.key import Key
+from mxr.artifact.manifest import Manifest
 from mxr.artifact.records import Artifact
 from mxr.errors import Json, OtherRecordError
 from mxr.util import codec
@@ -26,9 +30,11 @@ from .envelope import Envelope
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
-ACCEPTED = "urn:mxr:accepted:v1"
+ACCEPTED, BUILT = KINDS = ("urn:mxr:accepted:v1", "urn:mxr:built:v1")
 
 MAX_SUBJECTS = 10_000
+
+T = TypeVar("T", "Accepted", "Built")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,36 +63,77 @@ class Accepted:
     @classmethod
     def read(cls, document: Json) -> Accepted:
         """Read a signed document. Raises `OtherRecordError` for one of another type, and `UsageError`."""
-        kind = (document.get("_type"), document.get("predicateType"))
-        if kind != (STATEMENT, ACCEPTED):
-            raise OtherRecordError(f"The record is of another type: {str(kind[1])[:100]}.")
-        predicate = codec.decode(Mapping[str, Any], document.get("predicate"), "predicate")  # type: ignore[type-abstract]
-        said = {row.name: predicate.get(row.name) for row in fields(cls) if row.name != "files"}
-        return codec.decode(cls, {"files": _subjects(document.get("subject")), **said}, "predicate")
+        return _read(cls, ACCEPTED, document)
 
     def refuse_other(self, artifact: Artifact) -> None:
         """Raise `OtherRecordError` if it does not say exactly this of the artifact, whose manifest is known."""
         assert artifact.manifest is not None
-        pairs = {
-            "artifact": (self.artifact, artifact.id),
-            "digest": (self.digest, artifact.digest),
-            "files": (dict(self.files), {file.name: file.sha256 for file in artifact.manifest.files}),
-            "key": (dict(self.key), artifact.key.to_json()),
-            "attributes": (codec.decode(Attributes, dict(self.attributes), lenient=True), artifact.attributes),
-        }
-        for name, (said, found) in pairs.items():
-            if said != found:
-                raise OtherRecordError(
-                    f"The record is about artifact {self.artifact[:12]} and does not say the same {name} as artifact "
-                    f"{artifact.id[:12]} has.",
-                    context={"id": artifact.id, "field": name},
-                )
+        _refuse_other(self, artifact.id, artifact.key, artifact.manifest, artifact.attributes)
 
 
-def accepted(files: Mapping[str, str], predicate: Json) -> Json:
-    """Return the document of a statement that the registry accepted an artifact. `files`: sha256 by name."""
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What a worker said of an artifact that it compiled. `files`: the sha256 of each file by its name."""
+
+    files: Mapping[str, str]
+    registry: str
+    artifact: str
+    digest: str
+    key: Mapping[str, Any]
+    attributes: Mapping[str, Any]
+    job: str
+    worker: str
+    built_at: Timestamp
+
+    @classmethod
+    def read(cls, document: Json) -> Built:
+        """Read a signed document. Raises `OtherRecordError` for one of another type, and `UsageError`."""
+        return _read(cls, BUILT, document)
+
+    def refuse_other(self, id: str, key: Key, manifest: Manifest, attributes: Attributes) -> None:
+        """Raise `OtherRecordError` if it says anything else of an artifact than is known of it.
+
+        The registry may know attributes of which the worker says nothing: those of its job, and what its reader found.
+        """
+        said, nothing = codec.decode(Attributes, dict(self.attributes), lenient=True), Attributes()
+        unsaid = {row.name: getattr(nothing, row.name) for row in fields(said)}
+        unsaid = {name: value for name, value in unsaid.items() if getattr(said, name) == value}
+        if set(said.libraries) <= set(attributes.libraries):
+            unsaid["libraries"] = said.libraries
+        _refuse_other(self, id, key, manifest, replace(attributes, **unsaid))
+
+
+def statement(kind: str, files: Mapping[str, str], predicate: Json) -> Json:
+    """Return the document of a statement. `kind`: ACCEPTED or BUILT; `files`: sha256 by name."""
     subjects = [{"name": name, "digest": {"sha256": sha}} for name, sha in files.items()]
-    return {"_type": STATEMENT, "subject": subjects, "predicateType": ACCEPTED, "predicate": predicate}
+    return {"_type": STATEMENT, "subject": subjects, "predicateType": kind, "predicate": predicate}
+
+
+def _read(cls: type[T], kind: str, document: Json) -> T:
+    found = (document.get("_type"), document.get("predicateType"))
+    if found != (STATEMENT, kind):
+        raise OtherRecordError(f"The record is of another type: {str(found[1])[:100]}.")
+    predicate = codec.decode(Mapping[str, Any], document.get("predicate"), "predicate")  # type: ignore[type-abstract]
+    said = {row.name: predicate.get(row.name) for row in fields(cls) if row.name != "files"}
+    return codec.decode(cls, {"files": _subjects(document.get("subject")), **said}, "predicate")
+
+
+def _refuse_other(said: Accepted | Built, id: str, key: Key, manifest: Manifest, attributes: Attributes) -> None:
+    """Raise `OtherRecordError` for a record of another artifact. `attributes`: what it may say of them."""
+    pairs = {
+        "artifact": (said.artifact, id),
+        "digest": (said.digest, key.digest),
+        "files": (dict(said.files), {file.name: file.sha256 for file in manifest.files}),
+        "key": (dict(said.key), key.to_json()),
+        "attributes": (codec.decode(Attributes, dict(said.attributes), lenient=True), attributes),
+    }
+    for name, (one, other) in pairs.items():
+        if one != other:
+            raise OtherRecordError(
+                f"The record is about artifact {said.artifact[:12]} and does not say the same {name} as artifact "
+                f"{id[:12]} has.",
+                context={"id": id, "field": name},
+            )
 
 
 def _subjects(rows: object) -> dict[str, str]:

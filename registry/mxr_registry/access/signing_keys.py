@@ -6,6 +6,8 @@
 
 The first key of a database needs nobody's word. Each later one is endorsed by the key before it, so that hosts that
 trust the first one can follow. Registries on one database see the keys of each other.
+
+A key of a worker signs what this worker built, and nothing of the registry. A key of the registry endorses it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from mxr.errors import ConflictError, Json, NotFoundError, TemporaryError, Usage
 from mxr.trust import endorsement
 from mxr.trust.envelope import Envelope
 from mxr.trust.keys import PublicKey, SigningKey
-from mxr.trust.rules import ACTIVE, RETIRED, REVOKED, KnownKey
+from mxr.trust.rules import ACTIVE, OF_REGISTRY, OF_WORKER, RETIRED, REVOKED, KnownKey
 from mxr.util.codec import Timestamp, canonical, encode, time_text
 from mxr_registry.database import trail
 from mxr_registry.database.session import Row, Session, advisory_lock, now
@@ -35,13 +37,18 @@ def registry_id(session: Session) -> str:
     return str(session.execute(query).scalar_one())
 
 
+def is_new(session: Session) -> bool:
+    """Return whether the registry never had a key."""
+    return _count(session) == 0
+
+
 def require_active(session: Session, key: SigningKey) -> None:
     """Check that a key may sign for this registry; the first key of a database is made known.
 
     Raises `TemporaryError`, because an operator can mend it.
     """
     row = _find(session, key.public.id)
-    if row is not None and row.state == ACTIVE:
+    if row is not None and (row.state, row.role) == (ACTIVE, OF_REGISTRY):
         return
     if row is None and _count(session) == 0:
         advisory_lock(session, LOCK)
@@ -49,16 +56,21 @@ def require_active(session: Session, key: SigningKey) -> None:
             _add(session, key.public, None)
             return
     why = "was never made known to this registry" if row is None else f"is {row.state}"
+    if row is not None and row.role != OF_REGISTRY:
+        why = "is that of a worker"
     raise TemporaryError(
         f"The signing key {key.public.id[:12]} {why}, so the registry accepts no publication.",
         hint=f"Bring back the key that is active (`mxr-registry key ls`), or make a new one. {HINT}",
     )
 
 
-def enroll(session: Session, key: PublicKey, by: SigningKey | None) -> Json:
+def enroll(
+    session: Session, key: PublicKey, by: SigningKey | None, role: str = OF_REGISTRY, name: str | None = None
+) -> Json:
     """Make a key known and return it. `by`: the active key that endorses it; None: nothing does.
 
-    Raises `ConflictError` for a key that is known, and `TemporaryError` for a `by` that is not active.
+    `role`: what it signs; `name`: what to call the workers that have it. Raises `ConflictError` for a key that is
+    known, and `TemporaryError` for a `by` that is not active.
     """
     advisory_lock(session, LOCK)
     if _find(session, key.id) is not None:
@@ -66,8 +78,8 @@ def enroll(session: Session, key: PublicKey, by: SigningKey | None) -> Json:
     endorsed = None
     if by is not None:
         require_active(session, by)
-        endorsed = endorsement.endorse(key, registry_id(session), now(session), by)
-    _add(session, key, endorsed)
+        endorsed = endorsement.endorse(key, registry_id(session), now(session), by, role)
+    _add(session, key, endorsed, role, name)
     return show(session, key.id)
 
 
@@ -79,8 +91,9 @@ def end(session: Session, id: str, state: str) -> Json:
         return _shown(row)
     if row.state == REVOKED:
         raise ConflictError(f"The key {row.id[:12]} is revoked already.", hint="A key that was revoked stays so.")
-    others = select(func.count()).where(SigningKeyRow.state == ACTIVE, SigningKeyRow.id != row.id)
-    if state == RETIRED and session.execute(others).scalar_one() == 0:
+    own = (SigningKeyRow.state == ACTIVE, SigningKeyRow.role == OF_REGISTRY, SigningKeyRow.id != row.id)
+    others = select(func.count()).where(*own)
+    if (state, row.role) == (RETIRED, OF_REGISTRY) and session.execute(others).scalar_one() == 0:
         raise ConflictError(
             f"{row.id[:12]} is the only active key.", hint="Make another one first: `mxr-registry key rotate`."
         )
@@ -104,14 +117,21 @@ def show(session: Session, id: str) -> Json:
 def known_keys(session: Session) -> dict[str, KnownKey]:
     """Return all keys, by id."""
     return {
-        row.id: KnownKey(row.public_key, row.state, None if row.ended_at is None else Timestamp(row.ended_at))
+        row.id: KnownKey(row.public_key, row.state, None if row.ended_at is None else Timestamp(row.ended_at), row.role)
         for row in session.execute(_query().order_by(SigningKeyRow.id))
     }
 
 
+def of_workers(session: Session) -> dict[str, PublicKey]:
+    """Return the active keys of workers, by id."""
+    found = known_keys(session).items()
+    return {id: PublicKey(key.public_key) for id, key in found if (key.role, key.state) == (OF_WORKER, ACTIVE)}
+
+
 def _query() -> Any:
     row = SigningKeyRow
-    return select(row.id, row.public_key, row.state, row.created_at, row.ended_at, row.endorsement_json)
+    facts = (row.id, row.public_key, row.state, row.created_at, row.ended_at, row.endorsement_json, row.role, row.name)
+    return select(*facts)
 
 
 def _find(session: Session, id: str) -> Row | None:
@@ -129,10 +149,16 @@ def _found(session: Session, id: str) -> Row:
 
 
 def _count(session: Session) -> int:
-    return int(session.execute(select(func.count()).select_from(SigningKeyRow)).scalar_one())
+    return int(session.execute(select(func.count()).where(SigningKeyRow.role == OF_REGISTRY)).scalar_one())
 
 
-def _add(session: Session, key: PublicKey, endorsed: Envelope | None) -> None:
+def _add(
+    session: Session,
+    key: PublicKey,
+    endorsed: Envelope | None,
+    role: str = OF_REGISTRY,
+    name: str | None = None,
+) -> None:
     text = None if endorsed is None else canonical(encode(endorsed))
     values = {
         "id": key.id,
@@ -140,10 +166,13 @@ def _add(session: Session, key: PublicKey, endorsed: Envelope | None) -> None:
         "state": ACTIVE,
         "created_at": now(session),
         "endorsement_json": text,
+        "role": role,
+        "name": name,
     }
     session.execute(insert(SigningKeyRow).values(values))
-    by = {"endorsed_by": endorsed.signatures[0].keyid} if endorsed else None
-    trail.record(session, "key.create", key.id, by)
+    detail = {"endorsed_by": endorsed.signatures[0].keyid} if endorsed else {}
+    detail |= {} if role == OF_REGISTRY else {"role": role, "name": name or ""}
+    trail.record(session, "key.create", key.id, detail or None)
 
 
 def _shown(row: Row) -> Json:
@@ -154,4 +183,6 @@ def _shown(row: Row) -> Json:
         "created_at": time_text(row.created_at),
         "ended_at": time_text(row.ended_at),
         "endorsement": stored(row.endorsement_json),
+        "role": row.role,
+        "name": row.name,
     }

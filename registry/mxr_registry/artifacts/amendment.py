@@ -24,6 +24,7 @@ from mxr.artifact.attributes import Attributes
 from mxr.artifact.key import Difference
 from mxr.errors import ConflictError, MxrError, NotAllowedError
 from mxr.protocol.artifacts import Publish
+from mxr.trust.envelope import Envelope
 from mxr.util.codec import canonical, encode, time_text
 from mxr_registry.database import trail
 from mxr_registry.database.session import Row, Session, now
@@ -40,6 +41,7 @@ COLUMNS = (
     ArtifactRow.id,
     ArtifactRow.origin,
     ArtifactRow.created_by,
+    ArtifactRow.changed_at,
     ArtifactRow.worker,
     ArtifactRow.attributes_json,
     ArtifactRow.provenance_json,
@@ -51,7 +53,7 @@ COLUMNS = (
 class PublicationSource:
     """What the registry itself knows of a publication: its origin, the principal, and job and worker of a built one.
 
-    `admin`: the principal may publish again what others removed.
+    `admin`: the principal may publish again what others removed. `built`: what the worker signed, which was checked.
     """
 
     origin: str
@@ -59,6 +61,7 @@ class PublicationSource:
     job: str | None = None
     worker: str | None = None
     admin: bool = False
+    built: Envelope | None = None
 
     @property
     def uploader(self) -> str | None:

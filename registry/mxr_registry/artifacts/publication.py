@@ -186,6 +186,7 @@ def write_artifact(session: Session, namespace: str, checked: CheckedPublication
     if existing is not None:
         if checked.repairs or (checked.source.origin, existing.origin) == (matching.BUILT, matching.PUSHED):
             _replace_manifest(session, namespace, existing.seq, checked.message.manifest)
+        _add_built(session, existing.seq, checked, existing.changed_at or 0.0)
         return RecordedPublication(False, amendment.amend(session, existing, checked))
     _refuse_second_model(session, namespace, checked)
     _refuse_too_many(session, namespace, checked)
@@ -198,11 +199,17 @@ def write_artifact(session: Session, namespace: str, checked: CheckedPublication
     if inputs:
         session.execute(insert(ArtifactInputRow), inputs)
     detail = {"origin": checked.source.origin, "digest": checked.digest, "sha256": checked.message.manifest.sha256}
+    _add_built(session, seq, checked, 0.0)
     statements.accept(session, namespace, checked.id)
     more = {"job": checked.source.job, "restored": values["restored_by"]}
     detail |= {name: value for name, value in more.items() if value is not None}
     trail.record(session, "artifact.publish", checked.id, detail, namespace=namespace, model=checked.message.key.model)
     return RecordedPublication(True)
+
+
+def _add_built(session: Session, artifact: int, checked: CheckedPublication, since: float) -> None:
+    if checked.source.built is not None:
+        statements.add_built(session, artifact, checked.source.built, since)
 
 
 def _refuse_second_model(session: Session, namespace: str, checked: CheckedPublication) -> None:

@@ -10,11 +10,12 @@ from hashlib import sha256
 
 from sqlalchemy import exists, insert, select
 
-from mxr.artifact.manifest import Manifest
-from mxr.errors import Json
+from mxr.artifact.manifest import Manifest, artifact_id
+from mxr.errors import Json, MismatchError, MxrError, OtherRecordError
+from mxr.protocol.artifacts import Publish
 from mxr.trust.envelope import Envelope
 from mxr.trust.rules import REVOKED
-from mxr.trust.statement import ACCEPTED, PAYLOAD_TYPE, accepted
+from mxr.trust.statement import ACCEPTED, BUILT, PAYLOAD_TYPE, Built, statement
 from mxr.util.codec import canonical, decode, encode, time_text
 from mxr_registry.access import signing_keys
 from mxr_registry.database.job_tables import JobLogRow, JobRow
@@ -53,9 +54,36 @@ def accept(session: Session, namespace: str, id: str) -> None:
         "log": _log_digest(session, namespace, row.job),
         "accepted_at": time_text(moment),
     }
-    document = accepted({file.name: file.sha256 for file in manifest.files}, predicate)
-    envelope = Envelope.sign(PAYLOAD_TYPE, document, key)
-    values = {"artifact": row.seq, "key": key.public.id, "kind": ACCEPTED, "created_at": moment}
+    document = statement(ACCEPTED, {file.name: file.sha256 for file in manifest.files}, predicate)
+    _add(session, row.seq, ACCEPTED, key.public.id, Envelope.sign(PAYLOAD_TYPE, document, key))
+
+
+def check_built(session: Session, job: str, message: Publish, built: Envelope) -> None:
+    """Check that an enrolled worker signed that it built what it publishes for a job. Raises `MismatchError`."""
+    id = artifact_id(message.key.digest, message.manifest.files)
+    try:
+        document, _ = built.verify(PAYLOAD_TYPE, signing_keys.of_workers(session))
+        said = Built.read(document)
+        said.refuse_other(id, message.key, message.manifest, message.attributes)
+        if (said.registry, said.job) != (signing_keys.registry_id(session), job):
+            raise OtherRecordError("It is of another registry or job.")
+    except MxrError as problem:
+        raise MismatchError(
+            f"What the worker signed does not prove that it built this program: {problem.message}",
+            hint="Check the worker and its key: `mxr-registry key ls`.",
+        ) from None
+
+
+def add_built(session: Session, artifact: int, built: Envelope, since: float) -> None:
+    """Keep what a worker signed, which was checked, unless its key signed so since then."""
+    row, key = StatementRow, built.signatures[0].keyid
+    known = exists().where(row.artifact == artifact, row.kind == BUILT, row.key == key, row.created_at >= since)
+    if not session.execute(select(known)).scalar_one():
+        _add(session, artifact, BUILT, key, built)
+
+
+def _add(session: Session, artifact: int, kind: str, key: str, envelope: Envelope) -> None:
+    values = {"artifact": artifact, "key": key, "kind": kind, "created_at": now(session)}
     session.execute(insert(StatementRow).values(**values, envelope_json=canonical(encode(envelope))))
 
 
@@ -74,7 +102,8 @@ def list_statements(session: Session, namespace: str, id: str) -> Json:
 def unsigned(session: Session, limit: int) -> list[tuple[str, str]]:
     """Return namespace and id of artifacts that no key signed that counts, at most so many."""
     row, key = StatementRow, SigningKeyRow
-    signed = exists().where(row.artifact == ArtifactRow.seq, row.key == key.id, key.state != REVOKED)
+    counts = (row.kind == ACCEPTED, row.key == key.id, key.state != REVOKED)
+    signed = exists().where(row.artifact == ArtifactRow.seq, *counts)
     query = select(ArtifactRow.namespace, ArtifactRow.id).where(~signed).order_by(ArtifactRow.seq).limit(limit)
     return [(each.namespace, each.id) for each in session.execute(query)]
 

@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from mxr.artifact.limits import MAX_PINNED
 from mxr.artifact.manifest import check_sha256
-from mxr.errors import Json, NoSuchArtifactError, NotFoundError
+from mxr.errors import Json, MxrError, NoSuchArtifactError, NotFoundError
 from mxr.protocol.tags import MAX_REVISIONS, MoveTag, Tag, TagRevision, check_tag
 from mxr.util import codec
 from mxr.util.codec import Timestamp, encode
@@ -130,7 +130,10 @@ def remove_tag(session: Session, namespace: str, name: str) -> TagRevision:
 
 def _ids(text: str) -> list[str]:
     """The ids of the artifacts in the text of a lock. Clients read the rest of it. Raises `UsageError`."""
-    document = codec.parse(text, "The lock")
+    try:
+        document = codec.parse(text, "The lock")
+    except MxrError as problem:
+        raise codec.refuse("lock", "the text of a lock file", problem.message) from None
     rows = document.get("entries") if isinstance(document, dict) else None
     if not isinstance(rows, list) or not 1 <= len(rows) <= MAX_PINNED:
         raise codec.refuse("lock", f"the text of a lock file with 1 to {MAX_PINNED} entries", type(rows).__name__)

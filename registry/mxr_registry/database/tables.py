@@ -293,9 +293,10 @@ class RecallRow(Base):
 
 
 class SigningKeyRow(Base):
-    """A public key of the registry. `state`: a word of `protocol.statements.KEY_STATES`; `ended_at`: since when.
+    """A public key of the registry or of a worker (`role`). `state`: a word of `KEY_STATES`; `ended_at`: since when.
 
-    `endorsement_json`: the envelope in which the key before it says that it belongs to the same registry.
+    `endorsement_json`: the envelope in which a key before it says that it belongs to the same registry. `name`: what
+    the operator calls the workers that have it.
     """
 
     __tablename__ = "signing_keys"
@@ -306,6 +307,8 @@ class SigningKeyRow(Base):
     created_at: Mapped[float]
     ended_at: Mapped[float | None]
     endorsement_json: Mapped[str | None] = mapped_column(Text)
+    role: Mapped[str] = mapped_column(String(10), server_default="registry")
+    name: Mapped[str | None] = mapped_column(Namespace)
 
 
 class StatementRow(Base):

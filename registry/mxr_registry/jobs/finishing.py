@@ -16,7 +16,7 @@ from mxr.errors import DamagedError, Json, MismatchError, NoSuchBlobError
 from mxr.protocol import jobs as job_protocol
 from mxr.util import codec
 from mxr_registry import counters
-from mxr_registry.artifacts import catalog, publication
+from mxr_registry.artifacts import catalog, publication, statements
 from mxr_registry.artifacts.amendment import CheckedPublication, PublicationSource
 from mxr_registry.artifacts.publication import Inspect
 from mxr_registry.config import lanes
@@ -58,10 +58,13 @@ def finish(
         row = lease_endings.require_lease(session, namespace, id, done.lease)
         until = lease_endings.end_after(max(rules.lease, CHECK_LEASE))
         lease_endings.change_held(session, row, phase="publish", lease_until=until)
-    done = _with_inherited_attributes(row, done)
     try:
+        if done.built is not None:
+            with db.reading() as session:
+                statements.check_built(session, row.id, done.artifact, done.built)
+        done = _with_inherited_attributes(row, done)
         _check_matches_job(row, done)
-        source = PublicationSource(BUILT, principal, row.id, row.worker_name)
+        source = PublicationSource(BUILT, principal, row.id, row.worker_name, built=done.built)
         checked = publication.check_publication(db, store, inspect, namespace, done.artifact, source)
     except (MismatchError, DamagedError) as problem:
         name = "wrong_program" if isinstance(problem, MismatchError) else "damaged_program"

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from mxr.configuration.commands import json_option
 from mxr.display.streams import write_json, write_line
+from mxr.display.text import printable
 from mxr.errors import MxrError, TemporaryError, UsageError
 from mxr.protocol.statements import RegistryKey
-from mxr.trust.rules import ACTIVE, RETIRED, REVOKED
+from mxr.trust.keys import MAX_KEY_FILE
+from mxr.trust.rules import ACTIVE, OF_REGISTRY, OF_WORKER, RETIRED, REVOKED
 from mxr.util import codec
 from mxr_registry.command_options import existing_database, read_settings, settings_options
 from mxr_registry.json_text import to_json
@@ -28,10 +30,12 @@ BATCH = 100
 
 NEW = ".new"
 
+MAX_NAME = 100
+
 
 @click.group()
 def key() -> None:
-    """Make, list, rotate, retire and revoke the keys with which the registry signs what it accepts.
+    """Make, list, rotate, retire and revoke the keys with which the registry signs what it accepts, and enroll workers.
 
     A retired key signs nothing new, and what it signed before stays valid. Of a revoked one nothing is valid until
     `resign`. The registry may be running.
@@ -58,11 +62,44 @@ def create(out: Path | None, as_json: bool, **given: Any) -> None:
     if path is None:
         raise UsageError("Where is the key to be?", hint="Give --out FILE, or set signing.key_file.")
     db = _database(settings)
-    known, by = _keys(db), _endorser(db, settings)
+    known = [each for each in _keys(db) if each["role"] == OF_REGISTRY]
+    by = _endorser(db, settings)
     made = _create(db, path, by)
     if known and by is None:
         write_line("No key endorses it: hosts that require signatures must be told its fingerprint.", err=True)
     _print(made, as_json, f"Its private key is in {path}.")
+
+
+@key.command()
+@click.argument("file", metavar="FILE", type=click.File("r", encoding="utf-8"))
+@click.option("--name", metavar="NAME", required=True, help="What to call the worker, or the workers, that have it.")
+@settings_options
+@json_option
+def enroll(file: TextIO, name: str, as_json: bool, **given: Any) -> None:
+    """Make the public key in FILE known as that of a worker (`mxr-worker key` prints it; - reads standard input).
+
+    The worker signs with it what it builds. It signs nothing else: no host takes it for a key of the registry. The key
+    that signs now endorses it. `retire` and `revoke` end it.
+    """
+    from mxr.trust.keys import PublicKey
+    from mxr_registry.access import signing_keys
+    from mxr_registry.artifacts import recalls
+
+    if not 1 <= len(name) <= MAX_NAME or not name.isprintable():
+        raise UsageError(f"--name has 1 to {MAX_NAME} printable characters.")
+    public = PublicKey(file.read(MAX_KEY_FILE))
+    settings = read_settings(**given)
+    db = _database(settings)
+    by = _endorser(db, settings)
+    if by is None:
+        raise UsageError(
+            "This command cannot read the key with which the registry signs, so nothing endorses the worker's.",
+            hint="Run it where signing.key_file (MXR_SIGNING_KEY_FILE) names that key; `mxr-registry key ls` lists it.",
+        )
+    with db.writing() as session:
+        found = _plain(signing_keys.enroll(session, public, by, OF_WORKER, name))
+        recalls.renumber(session)
+    _print(found, as_json)
 
 
 @key.command()
@@ -181,7 +218,7 @@ def _keys(db: Database) -> list[dict[str, Any]]:
 
 def _endorser(db: Database, settings: RegistrySettings) -> SigningKey | None:
     """The key that signs now; None for the first one, for one that ended, and where this command cannot read it."""
-    states = {each["id"]: each["state"] for each in _keys(db)}
+    states = {each["id"]: each["state"] for each in _keys(db) if each["role"] == OF_REGISTRY}
     try:
         found = Signer(settings.signing_key).key()
     except TemporaryError:
@@ -236,4 +273,5 @@ def _line(document: dict[str, Any]) -> str:
     found = codec.decode(RegistryKey, document)
     day = str((found.ended_at or found.created_at).to_json())[:16].replace("T", " ")
     by = f", endorsed by {found.endorsement.signatures[0].keyid[:12]}" if found.endorsement else ""
-    return f"{found.id} {found.state} since {day} UTC{by}"
+    of = "" if found.role == OF_REGISTRY else f", of the worker {found.name}"
+    return printable(f"{found.id} {found.state} since {day} UTC{of}{by}")

@@ -21,7 +21,7 @@ from mxr.trust.keys import SigningKey
 from mxr.trust.recall_list import PAYLOAD_TYPE as RECALLS
 from mxr.trust.recall_list import SignedRecalls
 from mxr.trust.rules import KnownKey, TrustRule
-from mxr.trust.statement import PAYLOAD_TYPE, accepted
+from mxr.trust.statement import ACCEPTED, PAYLOAD_TYPE, statement
 from mxr.util import codec
 from mxr.util.codec import Timestamp, time_text
 
@@ -47,7 +47,7 @@ class Told:
         self.identity, self.recalls = UUID, 7
         said = {"registry": UUID, "namespace": "default", "artifact": artifact.id, "digest": artifact.digest}
         said |= {"key": artifact.key.to_json(), "attributes": artifact.attributes.to_json(), "origin": "built"}
-        document = accepted({"model.mxr": "ab" * 32}, said | {"accepted_at": time_text(1e9)})
+        document = statement(ACCEPTED, {"model.mxr": "ab" * 32}, said | {"accepted_at": time_text(1e9)})
         self.signed = Envelope.sign(PAYLOAD_TYPE, document, old)
         keys = {
             old.public.id: KnownKey(old.public.pem, "revoked", Timestamp(1e9)),

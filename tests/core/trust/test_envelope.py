@@ -132,12 +132,13 @@ def test_what_is_no_public_key_is_refused(pem: str) -> None:
 
 def test_an_endorsement_is_of_one_key_for_one_registry(key: SigningKey, other: SigningKey, tmp_path: Path) -> None:
     third = SigningKey.create(tmp_path / "third.key")
-    said = endorsement.endorse(other.public, "uuid", 1e9, key)
-    endorsement.check(said, other.public, "uuid", keys(key))
-    for public, registry, known in (
-        (third.public, "uuid", keys(key)),
-        (other.public, "another", keys(key)),
-        (other.public, "uuid", keys(third)),
+    said = endorsement.endorse(other.public, "uuid", 1e9, key, "registry")
+    endorsement.check(said, other.public, "uuid", keys(key), "registry")
+    for public, registry, known, role in (
+        (third.public, "uuid", keys(key), "registry"),
+        (other.public, "another", keys(key), "registry"),
+        (other.public, "uuid", keys(third), "registry"),
+        (other.public, "uuid", keys(key), "worker"),
     ):
         with pytest.raises(MxrError):
-            endorsement.check(said, public, registry, known)
+            endorsement.check(said, public, registry, known, role)

@@ -24,8 +24,9 @@ from mxr.errors import (
 from mxr.trust import endorsement, rules
 from mxr.trust.envelope import Envelope, Signature
 from mxr.trust.keys import SigningKey
-from mxr.trust.rules import BUILT, KnownKey, OfferedKey, TrustRule
-from mxr.trust.statement import ACCEPTED, PAYLOAD_TYPE, accepted
+from mxr.trust.rules import BUILT, OF_REGISTRY, OF_WORKER, SIGNED, KnownKey, OfferedKey, TrustRule
+from mxr.trust.statement import ACCEPTED, PAYLOAD_TYPE, statement
+from mxr.trust.statement import BUILT as BUILT_KIND
 from mxr.util.codec import Timestamp, time_text
 
 REGISTRY, DAY = "1b4e28ba-2fa1-41d2-883f-0016d3cca427", 86_400.0
@@ -70,8 +71,9 @@ def record(artifact: Artifact, signer: SigningKey, /, **more: Any) -> Envelope:
         "origin": "pushed",
         "accepted_at": time_text(SIGNED_AT),
     }
+    kind = more.pop("kind", ACCEPTED)
     files = more.pop("files", {file.name: file.sha256 for file in artifact.manifest.files})
-    return Envelope.sign(PAYLOAD_TYPE, accepted(files, said | more), signer)
+    return Envelope.sign(PAYLOAD_TYPE, statement(kind, files, said | more), signer)
 
 
 def rule(*signers: SigningKey, **more: Any) -> TrustRule:
@@ -123,7 +125,7 @@ def test_each_failure_has_a_type_of_its_own(artifact: Artifact, signer: SigningK
         )
     with pytest.raises(RevokedKeyError):
         rule(signer, state="revoked").prove("default", artifact, [good])
-    unknown = Envelope.sign(PAYLOAD_TYPE, accepted({}, {}) | {"predicateType": ACCEPTED + "2"}, signer)
+    unknown = Envelope.sign(PAYLOAD_TYPE, statement(ACCEPTED + "2", {}, {}), signer)
     with pytest.raises(OtherRecordError):
         rule(signer).prove("default", artifact, [unknown])
     with pytest.raises(OtherRecordError, match="worker"):
@@ -143,8 +145,51 @@ def test_a_retired_key_counts_for_what_it_signed_before(artifact: Artifact, sign
 
 
 def offered(key: SigningKey, by: SigningKey | None, registry: str = REGISTRY, **more: Any) -> OfferedKey:
-    said = None if by is None else endorsement.endorse(key.public, registry, SIGNED_AT, by)
+    role = more.get("role", OF_REGISTRY)
+    said = None if by is None else endorsement.endorse(key.public, registry, SIGNED_AT, by, role)
     return OfferedKey(key.public.id, KnownKey(key.public.pem, **more), said)
+
+
+def built(artifact: Artifact, worker: SigningKey, /, **more: Any) -> Envelope:
+    """What a worker signs of an artifact, with some of it changed."""
+    said = {"kind": BUILT_KIND, "job": "a" * 32, "worker": "gpu-1", "built_at": time_text(SIGNED_AT)}
+    return record(artifact, worker, **said | more)
+
+
+def test_what_a_worker_signed(artifact: Artifact, signer: SigningKey, tmp_path: Path) -> None:
+    worker, stranger = SigningKey.create(tmp_path / "worker.key"), SigningKey.create(tmp_path / "stranger.key")
+    of_worker = {worker.public.id: KnownKey(worker.public.pem, role=OF_WORKER)}
+    found = TrustRule(REGISTRY, {**rule(signer).keys, **of_worker}, SIGNED)
+    good = [record(artifact, signer, origin="built"), built(artifact, worker)]
+    found.prove("default", artifact, good)
+    found.prove("default", artifact, good[::-1])
+    # The worker leaves open what the registry found, and states what it knows.
+    more = replace(artifact, attributes=replace(artifact.attributes, num_cu=304, libraries=("rocblas",)))
+    known = record(more, signer, origin="built")
+    found.prove("default", more, [known, built(artifact, worker)])
+    for envelopes, error in (
+        (good[:1], UnsignedError),
+        (good[1:], UnsignedError),
+        ([record(artifact, signer), good[1]], OtherRecordError),
+        ([good[0], built(artifact, stranger)], UnknownKeyError),
+        ([good[0], built(artifact, signer)], UnknownKeyError),
+        ([record(artifact, worker, origin="built"), good[1]], UnknownKeyError),
+        ([good[0], built(artifact, worker, files={"model.mxr": "0" * 64})], OtherRecordError),
+        ([good[0], built(artifact, worker, artifact="0" * 64)], OtherRecordError),
+        ([good[0], built(artifact, worker, registry="another")], OtherRecordError),
+        ([good[0], built(artifact, worker, attributes={"sramecc": "-", "xnack": "-"})], OtherRecordError),
+        ([good[0], built(artifact, worker, job=None)], OtherRecordError),
+        ([good[0], built(artifact, worker, kind="urn:mxr:built:v2")], UnsignedError),
+    ):
+        with pytest.raises(error):
+            found.prove("default", artifact, envelopes)
+    for state, moment in (("revoked", SIGNED_AT + DAY), ("retired", SIGNED_AT - DAY)):
+        known_key = KnownKey(worker.public.pem, state, Timestamp(moment), OF_WORKER)
+        ended = found.listed({worker.public.id: known_key})
+        with pytest.raises(RevokedKeyError):
+            ended.prove("default", artifact, good)
+    with pytest.raises(UsageError):
+        KnownKey(worker.public.pem, role="admin")
 
 
 def test_keys_are_followed_as_far_as_they_endorse_each_other(signer: SigningKey, tmp_path: Path) -> None:
@@ -159,6 +204,8 @@ def test_keys_are_followed_as_far_as_they_endorse_each_other(signer: SigningKey,
         [replace(offered(second, signer), id=third.public.id)],
         [replace(offered(second, signer), known=KnownKey(stranger.public.pem))],
         [replace(offered(second, signer), known=KnownKey("no key"))],
+        # The word for a key of a worker makes none of the registry.
+        [replace(offered(second, signer, role=OF_WORKER), known=KnownKey(second.public.pem))],
     ):
         assert start.follow(bad) == start
     # A key that was revoked endorses nobody any more, and does not come back.

@@ -144,7 +144,7 @@ def test_a_rotation_endorses_the_new_key_and_what_was_signed_stays(registry: Reg
     }
     identity = registry.ok("GET", "/v1/keys")["registry"]
     said = codec.decode(Envelope, made["endorsement"])
-    endorsement.check(said, PublicKey(made["public_key"]), identity, {old.id: old})
+    endorsement.check(said, PublicKey(made["public_key"]), identity, {old.id: old}, "registry")
     for artifact, signer in ((first, old.id), (second, made["id"])):
         assert statements(registry, artifact["id"])[0].verify(PAYLOAD_TYPE, public_keys(registry))[1] == {signer}
     assert key(registry, "retire", made["id"], expect=6)["error"]["code"] == "conflict", "it is the only one"

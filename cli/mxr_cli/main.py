@@ -25,7 +25,7 @@ GROUPS = {
         "yank": "Let no request choose an artifact any more",
         "quarantine": "Give an artifact to nobody any more",
         "unyank": "End a yank or a quarantine",
-        "statement": "Export what the registry signed of an artifact",
+        "statement": "Export what was signed of an artifact, import what others signed",
         "history": "List who published, promoted and removed what",
         "rm": "Remove an artifact from the registry",
     },

@@ -38,7 +38,9 @@ ignore fields that they do not know. A token needs one of the scopes that an ope
 TAGS = {
     "resolve": "Find the program for a request.",
     "artifacts": "Publish, list and download programs.",
+    "statements": "What was signed of artifacts, and with which keys.",
     "locks": "Pin artifacts, so that they stay.",
+    "tags": "Names for locks, which hosts follow.",
     "blobs": "The bytes of models and programs, named by their sha256.",
     "models": "The models that can be compiled.",
     "jobs": "Have programs compiled, and follow it. Workers claim jobs and report on them.",

@@ -265,7 +265,7 @@ def test_errors_of_a_hostile_registry(refusing: str, shown: Shown, monkeypatch: 
     )
     for words in (
         *(("ls",), ("show", "ab"), ("promote", "ab"), ("rm", "ab", "--yes"), ("jobs",), ("jobs", "ab", "--cancel")),
-        *(("statement", "export", "ab"), ("show", "ab", "--statement")),
+        *(("statement", "export", "ab"), ("show", "ab", "--statement"), ("statement", "import", "ab", "m.onnx")),
         *(("trust", "add", "--fingerprint", "0" * 64), ("trust", "ls"), ("trust", "rm", EVIL)),
         *(("yank", "ab", "--reason", EVIL), ("quarantine", "ab", "--reason", EVIL), ("unyank", "ab")),
         *(("workers",), ("lock", "--registered"), ("lock", "--register", "x"), ("lock", "m.onnx", *REF_TARGET)),

@@ -33,7 +33,8 @@ COMMANDS = (
     ),
     *("consumers", "cache", "cache dir", "cache ls", "cache verify", "cache prune", "cache rm", "jobs", "workers"),
     *("precompile", "plan", "lock", "verify", "export", "import", "kserve-init", "config"),
-    *("yank", "quarantine", "unyank", "statement", "statement export", "tag"),
+    *("yank", "quarantine", "unyank", "statement", "statement export", "statement import"),
+    "tag",
     *("trust", "trust add", "trust ls", "trust rm"),
     *("login", "logout", "whoami", "open", "completion", "misses", "history"),
 )

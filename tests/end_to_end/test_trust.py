@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from harness.programs import run
 from paths import ROOT
+from registry.artifacts.test_imported_statements import sigstore
 
 from .stack import Host, Registry
 
@@ -55,7 +56,7 @@ def test_a_statement_is_verified_without_mxr(
 
 def test_the_statement_is_shown_to_people(mxr: Host, published: dict[str, Any]) -> None:
     shown = mxr("show", published["id"], "--statement").out
-    assert "urn:mxr:accepted:v1" in shown and "(active)" in shown and published["sha256"] in shown
+    assert "urn:mxr:accepted:v1" in shown and "(registry, active)" in shown and published["sha256"] in shown
     said = mxr("statement", "export", published["id"], "--json").json
     assert said["key"] in shown and set(said["envelope"]) == {"payload", "payloadType", "signatures"}
     (mxr.home / "model.onnx").write_bytes(b"precious")
@@ -181,6 +182,54 @@ def test_a_host_follows_a_rotation_and_no_key_that_nobody_endorsed(
     assert fresh("fetch", model, *gpu, "--json", expect=6).error["code"] == "unknown_key"
 
 
+def test_what_others_signed_travels_and_proves_nothing(
+    fleet: tuple[Registry, Host, str],
+    own_registry: Callable[..., Registry],
+    host: Hosts,
+    model: Path,
+    gpu: tuple[str, ...],
+    tmp_path: Path,
+) -> None:
+    """A bundle of sigstore, and what one registry signed, in another one."""
+    _, mxr, fingerprint = fleet
+    artifact = mxr("fetch", model, *gpu, "--json").json
+    signed = sigstore(artifact["sha256"])
+    (mxr.home / "ci.json").write_text(json.dumps(signed))
+    assert mxr("statement", "import", artifact["id"], "ci.json").out.strip() == "https://slsa.dev/provenance/v1"
+    assert "(imported, sigstore)" in mxr("show", artifact["id"], "--statement").out
+    mxr("statement", "export", artifact["id"], "--kind", "sigstore", "-o", "again.json")
+    assert json.loads((mxr.home / "again.json").read_text()) == signed
+    bad = (("", 2), ("[]", 65), ("{}", 2), (json.dumps(sigstore("0" * 64)), 6), ("x" * (5 << 20), 65))
+    for text, code in bad:
+        (mxr.home / "bad.json").write_text(text)
+        mxr("statement", "import", artifact["id"], "bad.json", expect=code)
+    mxr("export", artifact["id"], "-o", "bundle.tar")
+
+    other = own_registry()
+    far = host("far", other.url)
+    far("import", mxr.home / "bundle.tar", "--into", "registry")
+    far("import", mxr.home / "bundle.tar", "--into", "registry")
+    items = far.get(f"/v1/statements/{artifact['id']}")["items"]
+    assert [(each["kind"], each["imported"]) for each in items] == [
+        ("urn:mxr:accepted:v1", False),
+        ("https://slsa.dev/provenance/v1", True),
+        ("urn:mxr:accepted:v1", True),
+    ]
+    assert items[2]["envelope"]["signatures"][0]["keyid"] == fingerprint and items[1]["bundle"] == signed
+    own = key(other, "ls")["keys"][0]["id"]
+    assert far("statement", "export", artifact["id"], "--json").json["key"] == own != fingerprint
+    strict = host("strict", other.url)
+    strict("trust", "add", "--fingerprint", own)
+    strict("fetch", model, *gpu)
+    sql(other, "DELETE FROM statements WHERE NOT imported")
+    fresh = host("fresh", other.url)
+    fresh("trust", "add", "--fingerprint", own)
+    assert fresh("fetch", model, *gpu, "--json", expect=6).error["code"] == "unknown_key"
+    assert far("statement", "export", artifact["id"], "--json", expect=6).error["code"] == "unsigned"
+    assert key(other, "resign") == {"signed": 1}, "what others signed does not count"
+    fresh("fetch", model, *gpu)
+
+
 def test_bad_fingerprints_and_files(fleet: tuple[Registry, Host, str], host: Hosts, model: Path, gpu: Any) -> None:
     registry, _, fingerprint = fleet
     mxr = host("strict", registry.url)
@@ -297,7 +346,9 @@ def test_the_page_leads_from_nothing_through_a_rotation_and_a_compromise(
     """Each command of the page, in its order and as written."""
     registry, mxr, _ = fleet
     strict = host("strict", registry.url)
-    identity = mxr("fetch", model, *gpu, "--json").json["id"]
+    program = mxr("fetch", model, *gpu, "--json").json
+    identity = program["id"]
+    (mxr.home / "ci.sigstore.json").write_text(json.dumps(sigstore(program["sha256"])))
     put = {"ID": identity, "https://registry.example.com": registry.url}
     environ = mxr.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     environ |= {name: value for name, value in registry.environ.items() if name.startswith("MXR_SIGNING")}

@@ -286,7 +286,11 @@ def test_every_operation_answers_as_described(server: RegistryUnderTest) -> None
     assert server.call("PUT", "/v1/artifacts/00000000/recall", said)[0] == 404
     assert server.get(f"/v1/artifacts/{id}/files/model.mxr").status == 410
     server.ok("GET", "/v1/recalls")
-    server.ok("GET", f"/v1/statements/{id}")
+    (signed,) = server.ok("GET", f"/v1/statements/{id}")["items"]
+    signed = signed["envelope"]
+    assert server.call("POST", f"/v1/statements/{id}", {"statement": signed})[0] == 200
+    signed["signatures"] += [{"keyid": "", "sig": "AAAA"}]
+    assert server.call("POST", f"/v1/statements/{id}", {"statement": signed})[0] == 201
     server.ok("GET", "/v1/keys")
     server.ok("DELETE", f"/v1/artifacts/{id}/recall")
     assert server.call("DELETE", f"/v1/artifacts/{id}/recall")[0] == 404

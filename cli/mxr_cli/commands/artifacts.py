@@ -113,9 +113,10 @@ def _show_statements(session: Session, identity: str) -> None:
     for each in found.items:
         document = each.envelope.unverified()
         echo()
-        echo(f"{each.kind}  {format_time(each.created_at)} UTC")
+        brought = f"  (imported{', sigstore' if each.bundle is not None else ''})" if each.imported else ""
+        echo(f"{each.kind}  {format_time(each.created_at)} UTC{brought}")
         for signature in each.envelope.signatures:
-            echo(f"  {'signed by':<15} {signature.keyid}  ({states.get(signature.keyid, 'an unknown key')})")
+            echo(f"  {'signed by':<15} {signature.keyid or '-'}  ({states.get(signature.keyid, 'an unknown key')})")
         for row in document.get("subject") or ():
             echo(f"  {'file':<15} {format_value(row)}")
         for name, value in (document.get("predicate") or {}).items():

@@ -44,6 +44,9 @@ MAX_CANDIDATES = 200
 MAX_PROVENANCE_BYTES = 16 * 1024
 """Bytes of canonical JSON."""
 MAX_PROVENANCE_DEPTH = 8
+MAX_STATEMENT_BYTES = 256 * 1024
+"""Bytes of the JSON of a statement that somebody brings."""
+MAX_STATEMENT_DEPTH = 32
 MAX_MODEL_INPUTS = 10_000
 """Inputs that a registered model declares."""
 MAX_MODEL_TEXT = 1024 * 1024

@@ -32,9 +32,9 @@ TAG = "mxr"
 class BundleRecord:
     """An artifact in a bundle: what was published, when first, and the publisher's description of its model.
 
-    Origin and promotion are not included: whoever imports it knows only the bundle, and what the registry signed
-    (`statements`). Raises `UsageError` for what no
-    registry would accept.
+    Origin and promotion are not included: whoever imports it knows only the bundle, and what was signed: `statements`,
+    and `sigstore`, the bundles of sigstore that somebody brought. Raises `UsageError` for what no registry would
+    accept.
     """
 
     key: Key
@@ -44,6 +44,7 @@ class BundleRecord:
     published_at: Timestamp
     model: ModelClaim | None = None
     statements: tuple[Envelope, ...] = ()
+    sigstore: tuple[Mapping[str, Any], ...] = ()
     v: int = VERSION
 
     def __post_init__(self) -> None:
@@ -52,7 +53,13 @@ class BundleRecord:
         self.publication()
 
     @classmethod
-    def of(cls, artifact: Artifact, model: ModelClaim | None, statements: tuple[Envelope, ...]) -> BundleRecord:
+    def of(
+        cls,
+        artifact: Artifact,
+        model: ModelClaim | None,
+        statements: tuple[Envelope, ...],
+        sigstore: tuple[Mapping[str, Any], ...] = (),
+    ) -> BundleRecord:
         """The record of an artifact, which must have its manifest."""
         assert artifact.manifest is not None
         return cls(
@@ -63,6 +70,7 @@ class BundleRecord:
             artifact.published_at,
             model,
             statements,
+            sigstore,
         )
 
     @property

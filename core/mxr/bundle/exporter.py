@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mxr.artifact.manifest import Blob
 from mxr.artifact.records import Artifact
@@ -63,17 +63,24 @@ def collect_records(
     models = {artifact.key.model for artifact in found.values()}
     descriptions = {model: _model_description(model, client) for model in sorted(models)}
     return [
-        BundleRecord.of(artifact, descriptions[artifact.key.model], _statements(artifact.id, cache, client))
+        BundleRecord.of(artifact, descriptions[artifact.key.model], *_statements(artifact.id, cache, client))
         for artifact in found.values()
     ]
 
 
-def _statements(identity: str, cache: Cache, client: Client) -> tuple[Envelope, ...]:
-    """What was signed of an artifact, with the originals; what the cache keeps, where the registry has it no more."""
+def _statements(
+    identity: str, cache: Cache, client: Client
+) -> tuple[tuple[Envelope, ...], tuple[Mapping[str, Any], ...]]:
+    """What was signed of an artifact, and the bundles of sigstore, with the originals.
+
+    What the cache keeps, where the registry has it no more.
+    """
     try:
-        return tuple(each.envelope for each in client.statements(identity).items)
+        found = client.statements(identity).items
     except NotFoundError:
-        return cache.statements(identity)
+        return cache.statements(identity), ()
+    bundles = tuple(each.bundle for each in found if each.bundle is not None)
+    return tuple(each.envelope for each in found if each.bundle is None), bundles
 
 
 def _named(identity: str, cache: Cache, client: Client, include_removed: bool) -> Artifact:

@@ -8,6 +8,7 @@ Nothing is written before the whole bundle was checked. Artifacts that already e
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,14 @@ from mxr.artifact.records import Model
 from mxr.cache.store import Cache
 from mxr.client import transfer
 from mxr.display import progress
-from mxr.errors import ConflictError, DamagedError, MxrError, NotFoundError
+from mxr.errors import (
+    ConflictError,
+    DamagedError,
+    MxrError,
+    NotAllowedError,
+    NotFoundError,
+    OtherRecordError,
+)
 from mxr.plans import lockfile
 from mxr.plans.lockfile import LockFile
 from mxr.program import describe
@@ -270,7 +278,8 @@ def into_registry(
     `restore`: publish also those that were removed from the registry.
 
     After an interruption, the same call resumes and uploads only what is missing. An artifact that the registry already
-    has keeps its attributes. Raises the registry's `MismatchError` or `ConflictError`, and `UnreachableError`.
+    has keeps its attributes. What was signed of it elsewhere is kept beside what this registry signs. Raises the
+    registry's `MismatchError` or `ConflictError`, and `UnreachableError`.
     """
     done = []
     for record in contents.records:
@@ -288,6 +297,10 @@ def into_registry(
                 hint="Update mxr on this host and the registry.",
             )
         done.append(ImportedArtifact(record.id, new))
+        for document in (*map(codec.encode, record.statements), *record.sigstore):
+            # It may have it already, or this user may not add to what others published.
+            with suppress(ConflictError, NotAllowedError, OtherRecordError):
+                client.add_statement(record.id, document)
     return done
 
 

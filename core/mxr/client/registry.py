@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from mxr.protocol.recalls import RecallList
     from mxr.protocol.statements import RegistryKeys, Statements
     from mxr.protocol.tags import Tag, TagRevision
+    from mxr.trust.statement import StoredStatement
 
 T = TypeVar("T")
 
@@ -234,6 +235,14 @@ class Client:
         from mxr.protocol.statements import Statements
 
         return self.exchange(Statements, "GET", f"/statements/{quote(identity, safe='')}")
+
+    def add_statement(self, identity: str, document: Json) -> StoredStatement:
+        """Add what somebody else signed of an artifact: a DSSE envelope, or a bundle of sigstore."""
+        from mxr.protocol.statements import AddStatement
+        from mxr.trust.statement import StoredStatement
+
+        body = artifact_protocol.message_document(AddStatement(document))
+        return self.exchange(StoredStatement, "POST", f"/statements/{quote(identity, safe='')}", body)
 
     def keys(self) -> RegistryKeys:
         """Return the keys with which the registry signs, and signed, the latest first."""

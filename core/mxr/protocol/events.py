@@ -20,6 +20,7 @@ KINDS = (
     "artifact.yank",
     "artifact.quarantine",
     "artifact.unyank",
+    "artifact.statement",
     "artifact.remove",
     "artifact.expire",
     "lock.put",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
-from mxr.artifact import field_docs
+from mxr.artifact import field_docs, limits
 from mxr.artifact.field_docs import SHA256
+from mxr.trust.attestation import Attestation
 from mxr.trust.envelope import Envelope
 from mxr.trust.rules import KEY_STATES, OF_REGISTRY, ROLES, KnownKey
 from mxr.trust.statement import StoredStatement
@@ -20,6 +22,24 @@ class Statements:
 
     id: Annotated[str, field_docs.ARTIFACT_ID]
     items: Annotated[tuple[StoredStatement, ...], Doc("The statements.")]
+
+
+@dataclass(frozen=True, slots=True)
+class AddStatement:
+    """Adds what somebody else signed of an artifact: each of its files must be a subject."""
+
+    statement: Annotated[
+        Mapping[str, Any],
+        Doc("A DSSE envelope around a statement of in-toto, version 1, or a bundle of sigstore that has one."),
+    ]
+
+    def __post_init__(self) -> None:
+        limits.check_document(self.statement, limits.MAX_STATEMENT_BYTES, limits.MAX_STATEMENT_DEPTH, "statement")
+
+    @property
+    def attestation(self) -> Attestation:
+        """The statement. Raises `OtherRecordError`, `UsageError`."""
+        return Attestation.read(dict(self.statement))
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,15 @@ class StoredStatement:
     kind: Annotated[str, Doc("The type of what it says.", examples=[ACCEPTED])]
     created_at: Annotated[Timestamp, Doc("When it was added.")]
     envelope: Annotated[Envelope, Doc("The signed statement.")]
+    imported: Annotated[bool, Doc("Somebody brought it. The registry has not verified it.")] = False
+    bundle: Annotated[
+        Mapping[str, Any] | None, Doc("The whole bundle of sigstore, if somebody brought one; `envelope` is in it.")
+    ] = None
+
+    @property
+    def document(self) -> Json:
+        """The statement as it was signed or brought."""
+        return dict(self.bundle) if self.bundle is not None else codec.encode(self.envelope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +124,7 @@ def _read(cls: type[T], kind: str, document: Json) -> T:
         raise OtherRecordError(f"The record is of another type: {str(found[1])[:100]}.")
     predicate = codec.decode(Mapping[str, Any], document.get("predicate"), "predicate")  # type: ignore[type-abstract]
     said = {row.name: predicate.get(row.name) for row in fields(cls) if row.name != "files"}
-    return codec.decode(cls, {"files": _subjects(document.get("subject")), **said}, "predicate")
+    return codec.decode(cls, {"files": subjects_of(document), **said}, "predicate")
 
 
 def _refuse_other(said: Accepted | Built, id: str, key: Key, manifest: Manifest, attributes: Attributes) -> None:
@@ -136,7 +145,9 @@ def _refuse_other(said: Accepted | Built, id: str, key: Key, manifest: Manifest,
             )
 
 
-def _subjects(rows: object) -> dict[str, str]:
+def subjects_of(document: Json) -> dict[str, str]:
+    """Return the sha256 of each subject by its name. Raises `UsageError`."""
+    rows = document.get("subject")
     if not isinstance(rows, list) or not 1 <= len(rows) <= MAX_SUBJECTS:
         raise codec.refuse("subject", f"1 to {MAX_SUBJECTS} files", type(rows).__name__)
     found: dict[str, str] = {}

@@ -45,6 +45,7 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "end_recall": (PROMOTE,),
     "list_recalls": ANY,
     "list_statements": (FETCH,),
+    "add_statement": (PUBLISH, PROMOTE),
     "list_keys": ANY,
     "remove_artifact": (PUBLISH,),
     "list_uses": (FETCH,),

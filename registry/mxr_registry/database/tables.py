@@ -30,6 +30,7 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
+    false,
     text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -312,7 +313,11 @@ class SigningKeyRow(Base):
 
 
 class StatementRow(Base):
-    """What was signed of an artifact: an envelope. `key`: who signed it; `kind`: the type of what it says."""
+    """What was signed of an artifact: an envelope. `key`: who signed it; `kind`: the type of what it says.
+
+    `imported`: somebody brought it, so that nothing of it is verified, and `key` is empty; `bundle_json`: the bundle of
+    sigstore that has it.
+    """
 
     __tablename__ = "statements"
 
@@ -322,6 +327,8 @@ class StatementRow(Base):
     kind: Mapped[str] = mapped_column(Namespace)
     created_at: Mapped[float]
     envelope_json: Mapped[str] = mapped_column(Text)
+    imported: Mapped[bool] = mapped_column(server_default=false())
+    bundle_json: Mapped[str | None] = mapped_column(Text)
 
     __table_args__ = (Index(None, "artifact", "seq"), {"sqlite_autoincrement": True})
 

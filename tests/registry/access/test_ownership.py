@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from harness.workers import claim_of, lease_of, registered, registration_of, secret_of
+from registry.artifacts.test_imported_statements import envelope
+from registry.artifacts.test_tags import lock_of
 from registry.registry_client import GFX908, ONNX, REF, REF_CAPABILITIES, Parts, RegistryUnderTest, marked, on_sqlite
 
 from mxr.artifact.limits import MAX_LOCKS_EACH
@@ -99,6 +101,22 @@ class TestPublish:
         text = bob.refused("DELETE", f"/v1/artifacts/{own['id']}")
         assert "was pushed by alice, and bob may remove only what it pushed" in text
         alice.ok("DELETE", f"/v1/artifacts/{own['id']}")
+
+    def test_it_adds_statements_to_its_own_and_moves_no_tag(self, principals: Principals, parts: Parts) -> None:
+        alice, bob = principals("alice", "publish"), principals("bob", "publish")
+        lead = principals("lead", "promote")
+        own = publish(alice, parts.gpu_key())
+        path, said = f"/v1/statements/{own['id']}", {"statement": envelope(own["sha256"])}
+        assert "may add statements only to what it pushed itself" in bob.refused("POST", path, said)
+        principals("reader", "fetch").refused("POST", path, said)
+        alice.ok("POST", path, said)
+        lead.ok("POST", path, {"statement": envelope(own["sha256"], predicate={"by": "lead"})})
+        lock = {"lock": lock_of(own["id"])}
+        alice.refused("PUT", "/v1/tags/prod", lock)
+        lead.ok("PUT", "/v1/tags/prod", lock)
+        for method, path in (("DELETE", "/v1/tags/prod"), ("DELETE", "/v1/locks/tag:prod")):
+            assert alice(method, path)[0] in (403, 422)
+        lead.ok("DELETE", "/v1/tags/prod")
 
     def test_it_yanks_its_own_and_quarantines_nothing(self, principals: Principals, parts: Parts) -> None:
         alice, bob = principals("alice", "publish"), principals("bob", "publish")

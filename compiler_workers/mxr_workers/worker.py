@@ -120,7 +120,7 @@ class WorkerProcess:
         """What no child may read: the files of this user and this worker."""
         environ, registry = self._settings.environ, self._settings.registry
         own = [self._spool.folder, *(self._spool.folder / name for name in ("credentials", "models", "slots"))]
-        files = (user_config_dir(environ), registry.token_file, self._settings.key_file)
+        files = (user_config_dir(environ), registry.token_file, self._settings.signing_key)
         named = [Path(each).absolute() for each in files if each]
         home = home_dir(environ)
         # That of a service is often a folder of the system, which is no secret.

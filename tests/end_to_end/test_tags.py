@@ -19,8 +19,9 @@ Hosts = Callable[..., Host]
 
 
 @pytest.fixture
-def tagged(mxr: Host, model: Path, programs: Programs) -> tuple[str, str]:
+def tagged(registry: Registry, mxr: Host, model: Path, programs: Programs) -> tuple[str, str]:
     """Two revisions of the tag prod for one request, by the ids of their artifacts; the second one is in force."""
+    registry.ask("DELETE", "/v1/tags/prod")
     said = ("--model", model, "--rocm", "7.2", "--for", "python", "--json")
     folder = programs.gfx908.parent
     files = (folder / "v7_gfx90a_sramecc+_xnack-.bundle.mxr", folder / "v7_layout_gfx90a.mxr")

@@ -271,12 +271,13 @@ class Client:
     def tag(self, name: str, revision: int | None = None, etag: str = "") -> tuple[Tag | None, str]:
         """Return what a tag names if its entity tag is not `etag` any more, else None, and its entity tag now.
 
-        `revision`: what it named then. Raises `NotFoundError`. Sent once: where the registry is away, the cache serves.
+        `revision`: what it named then. Raises `NotFoundError`. With `etag`, it is sent once: where the registry is
+        away, the cache serves.
         """
         from mxr.protocol.tags import Tag
 
         path = f"/tags/{quote(name, safe='')}" + _query({"revision": revision})
-        with self._reply("GET", path, None, {"If-None-Match": etag} if etag else {}, once=True) as reply:
+        with self._reply("GET", path, None, {"If-None-Match": etag} if etag else {}, once=bool(etag)) as reply:
             data = self._read(reply)
             found = reply.headers.get("etag", "")
         return None if reply.status == NOT_MODIFIED else self._decode(Tag, data), found

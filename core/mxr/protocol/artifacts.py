@@ -43,7 +43,7 @@ VERSION_HEADER = "MXR-Version"
 """The header of every reply: the version of mxr at the registry. That of a client is in its `User-Agent`."""
 
 RECALLS_HEADER = "MXR-Recalls"
-"""The header of a reply about an artifact: the number of the recall list of its namespace."""
+"""The header of a reply about an artifact, or of a miss: the number of the recall list of its namespace."""
 
 HOST_HEADER = "MXR-Host"
 """The header of a resolve: what the host of the client calls itself, for those who look why it got no program."""

@@ -40,6 +40,9 @@ ANY, BUILT, SIGNED = ORIGINS = ("any", "built", "worker")
 """Which programs are taken: each; BUILT: what a worker of the registry compiled, as the registry says; SIGNED: only
 what the worker signed, too, with a key of its own."""
 
+CLOCKS = 86_400.0
+"""Seconds by which the clock of a worker may be wrong."""
+
 OF_REGISTRY, OF_WORKER = ROLES = ("registry", "worker")
 """What a key signs: what the registry says; or what a worker says of the programs that it builds, and nothing else."""
 
@@ -131,7 +134,8 @@ class TrustRule:
         said.refuse_other(artifact.id, artifact.key, artifact.manifest, artifact.attributes)
         if said.registry != self.registry:
             raise OtherRecordError(f"The worker built artifact {artifact.id[:12]} for another registry.")
-        self._refuse_later(artifact, signers, said.built_at)
+        # The registry takes nothing from a key that has ended, by its own clock; this one is the worker's.
+        self._refuse_later(artifact, signers, Timestamp(said.built_at - CLOCKS))
 
     def _accepted(self, namespace: str, artifact: Artifact, envelope: Envelope) -> None:
         document, signers = self._verified(PAYLOAD_TYPE, envelope, OF_REGISTRY)

@@ -21,7 +21,7 @@ from mxr_registry.database.tables import ArtifactRow
 from mxr_registry.decoding_cache import DecodingCache
 from mxr_registry.json_text import stored
 
-from . import catalog, miss_report, misses, namespaces
+from . import catalog, miss_report, misses, namespaces, recalls
 
 MAX_ROWS = 1_000
 """Artifacts that one partial request reads, the latest ones: with the same model, target, precision and options."""
@@ -94,7 +94,9 @@ def no_candidates_error(
 ) -> NoSuchArtifactError:
     """Return the error for a request without candidates. `toolchains`: those of the workers that could compile it."""
     rule = namespaces.rule_of(session, namespace)
-    return miss_report.explain_partial(session, namespace, partial, rule, toolchains)
+    error = miss_report.explain_partial(session, namespace, partial, rule, toolchains)
+    error.context[recalls.RECALLS] = recalls.sequence_of(session, namespace)
+    return error
 
 
 def record_miss(db: Database, namespace: str, partial: PartialRequest, error: NoSuchArtifactError) -> None:

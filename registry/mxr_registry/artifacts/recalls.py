@@ -51,6 +51,9 @@ class KeptList:
 MAX_RECALLS = 2_000
 """Recalled artifacts of a namespace: every host keeps the whole list."""
 
+RECALLS = "recalls"
+"""In the context of a miss, until it is a header of its reply: the number of the list."""
+
 KINDS = {YANKED: "artifact.yank", QUARANTINED: "artifact.quarantine"}
 """How the trail calls it."""
 

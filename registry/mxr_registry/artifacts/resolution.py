@@ -28,7 +28,7 @@ from mxr_registry.database.session import Database, PreparedQuery, Row, Session,
 from mxr_registry.database.tables import ArtifactRow
 from mxr_registry.json_text import stored
 
-from . import catalog, miss_report, misses, namespaces
+from . import catalog, miss_report, misses, namespaces, recalls
 from .usage import UsageCounter
 
 CHOOSABLE = (
@@ -137,6 +137,7 @@ def refuse(db: Database, namespace: str, request: Request) -> NoReturn:
     with db.reading() as session:
         rule = namespaces.rule_of(session, namespace)
         error = miss_report.miss_error(session, namespace, request, rule)
+        error.context[recalls.RECALLS] = recalls.sequence_of(session, namespace)
     misses.record_miss(db, namespace, request, error.context)
     raise error
 

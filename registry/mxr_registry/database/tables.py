@@ -502,10 +502,10 @@ class LockRevisionRow(Base):
     number: Mapped[int] = mapped_column(Integer, primary_key=True)
     sha256: Mapped[str] = mapped_column(Hash)
     text: Mapped[str] = mapped_column(Text)
-    artifacts: Mapped[int]
+    artifacts: Mapped[int] = mapped_column(Integer)
     created_at: Mapped[float]
     created_by: Mapped[str] = mapped_column(Namespace)
-    repeats: Mapped[int | None]
+    repeats: Mapped[int | None] = mapped_column(Integer)
 
 
 class LockArtifactRow(Base):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -64,7 +65,7 @@ def create(out: Path | None, as_json: bool, **given: Any) -> None:
     db = _database(settings)
     known = [each for each in _keys(db) if each["role"] == OF_REGISTRY]
     by = _endorser(db, settings)
-    made = _create(db, path, by)
+    made, _ = _create(db, path, lambda: by)
     if known and by is None:
         write_line("No key endorses it: hosts that require signatures must be told its fingerprint.", err=True)
     _print(made, as_json, f"Its private key is in {path}.")
@@ -123,15 +124,19 @@ def rotate(as_json: bool, **given: Any) -> None:
     Running registries sign with the new key at once. Where the file of the key cannot be replaced, such as a secret of
     Kubernetes, use `key create --out`, replace the secret, and `key retire` the old key.
     """
-    from mxr.trust.keys import SigningKey
-
     settings = read_settings(**given)
     db, path = _database(settings), settings.signing_key
-    old = Signer(path).key()
+    Signer(path).key()
     assert path is not None
-    new = path.with_name(path.name + NEW)
-    by = _endorser(db, settings)
-    made = _create(db, new, by)
+    new, before = path.with_name(path.name + NEW), []
+
+    def endorser() -> SigningKey | None:
+        # Now that the new file keeps others from a rotation: the key may be another one than a moment ago.
+        before.append(Signer(path).key())
+        return _endorser(db, settings)
+
+    made, by = _create(db, new, endorser)
+    (old,) = before
     try:
         new.replace(path)
     except OSError as problem:
@@ -139,7 +144,6 @@ def rotate(as_json: bool, **given: Any) -> None:
             f"Cannot replace {path}: {problem.strerror}. The new key is in {new}.",
             hint=f"Put it where the registry reads its key, then `mxr-registry key retire {old.public.id[:12]}`.",
         ) from None
-    assert SigningKey.load(path).public.id == made["id"]
     if by is None:
         _print(made, as_json, f"{old.public.id[:12]}, which ended, does not endorse it: tell hosts its fingerprint.")
     else:
@@ -226,19 +230,25 @@ def _endorser(db: Database, settings: RegistrySettings) -> SigningKey | None:
     return found if states and states.get(found.public.id, ACTIVE) == ACTIVE else None
 
 
-def _create(db: Database, path: Path, by: SigningKey | None) -> dict[str, Any]:
-    """Make a key in a new file, which goes again where the database does not take it."""
+def _create(
+    db: Database, path: Path, endorser: Callable[[], SigningKey | None]
+) -> tuple[dict[str, Any], SigningKey | None]:
+    """Make a key in a new file, which goes again where the database does not take it. Return it, and who endorsed it.
+
+    `endorser` is asked once the file is there.
+    """
     from mxr.trust.keys import SigningKey
     from mxr_registry.access import signing_keys
     from mxr_registry.artifacts import recalls
 
     made = SigningKey.create(path)
     try:
+        by = endorser()
         with db.writing() as session:
             found = signing_keys.enroll(session, made.public, by)
             # Hosts hear of it by the next recall list, while the key that endorses it still counts.
             recalls.renumber(session)
-            return _plain(found)  # type: ignore[no-any-return]
+            return _plain(found), by
     except MxrError:
         with suppress(OSError):
             path.unlink()

@@ -21,9 +21,9 @@ from mxr.errors import (
     NotFoundError,
     UsageError,
 )
-from mxr.protocol.artifacts import REGISTRY_HEADER
+from mxr.protocol.artifacts import RECALLS_HEADER, REGISTRY_HEADER
 from mxr_registry import counters
-from mxr_registry.artifacts import blobs, lost
+from mxr_registry.artifacts import blobs, lost, recalls
 
 from . import request_id
 from .request_id import error_body
@@ -55,15 +55,18 @@ def reply_to_mxr_error(request: Request, problem: Exception) -> Response:
     # Not where a client left: any number of clients may do so.
     if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(problem, InterruptionError):
         repeated.warning(problem.message, f"{request.method} {request.url.path}: {problem.message}")
+    headers = {}
     if isinstance(problem, NoSuchArtifactError) and request.url.path in REQUESTED:
         counters.MISSES.labels(problem.context["reason"]).inc()
+        # Who gets no program hears of recalls, too: a copy of it may be here.
+        headers[RECALLS_HEADER] = str(problem.context.pop(recalls.RECALLS, 0))
     if isinstance(problem, NoSuchBlobError) and problem.context.get(blobs.LOST):
         repeated.warning(problem.message, problem.message)
         # Where this fails, the next reader of these bytes notes it.
         with suppress(MxrError):
             services = request.app.state.services
             lost.note_lost(services.db, services.store, problem.context["missing"][0])
-    return error_reply(problem, problem.status)
+    return error_reply(problem, problem.status, headers)
 
 
 def reply_to_invalid_parameter(request: Request, problem: Exception) -> Response:

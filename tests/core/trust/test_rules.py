@@ -183,7 +183,7 @@ def test_what_a_worker_signed(artifact: Artifact, signer: SigningKey, tmp_path: 
     ):
         with pytest.raises(error):
             found.prove("default", artifact, envelopes)
-    for state, moment in (("revoked", SIGNED_AT + DAY), ("retired", SIGNED_AT - DAY)):
+    for state, moment in (("revoked", SIGNED_AT + DAY), ("retired", SIGNED_AT - 2 * DAY)):
         known_key = KnownKey(worker.public.pem, state, Timestamp(moment), OF_WORKER)
         ended = found.listed({worker.public.id: known_key})
         with pytest.raises(RevokedKeyError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from mxr.errors import MxrError, UntrustedError
 from mxr.protocol.statements import RegistryKeys
 from mxr.trust import endorsement
 from mxr.trust.envelope import Envelope
-from mxr.trust.keys import PublicKey
+from mxr.trust.keys import PublicKey, SigningKey
 from mxr.trust.statement import ACCEPTED, PAYLOAD_TYPE, Accepted
 from mxr.util import codec
 
@@ -149,6 +150,24 @@ def test_a_rotation_endorses_the_new_key_and_what_was_signed_stays(registry: Reg
         assert statements(registry, artifact["id"])[0].verify(PAYLOAD_TYPE, public_keys(registry))[1] == {signer}
     assert key(registry, "retire", made["id"], expect=6)["error"]["code"] == "conflict", "it is the only one"
     assert not list(key_file(registry).parent.glob("*.new"))
+
+
+def test_rotations_at_once_leave_one_key_that_signs(registry: RegistryUnderTest, parts: Parts) -> None:
+    """Of one key file, and of the files of two registries on one database."""
+    publish(registry, parts)
+    second = key_file(registry).with_name("second.key")
+    key(registry, "create", "--out", str(second))
+    own, other = registry.environ, registry.environ | {"MXR_SIGNING_KEY_FILE": str(second)}
+    command = ["mxr-registry", "key", "rotate", "--data", str(registry.data), "--json"]
+    with ThreadPoolExecutor(4) as pool:
+        done = list(pool.map(lambda environ: run_program(command, env=environ), (own, other, own, other)))
+    assert {each.returncode for each in done} <= {0, 7, 75} and 0 in {each.returncode for each in done}, done
+    states = {each["id"]: each for each in key(registry, "ls")["keys"]}
+    for file in (key_file(registry), second):
+        assert states[SigningKey.load(file).public.id]["state"] == "active"
+    assert sum(each["state"] == "active" for each in states.values()) == 2
+    assert sum(each["endorsement"] is None for each in states.values()) == 1, "the first one only"
+    publish(registry, parts, 1)
 
 
 def test_a_compromise_is_revoked_and_signed_again(registry: RegistryUnderTest, parts: Parts) -> None:

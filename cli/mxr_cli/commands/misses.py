@@ -8,8 +8,9 @@ from itertools import islice
 import click
 
 from mxr.artifact.partial import PartialRequest
+from mxr.artifact.records import REASONS
 from mxr.errors import MxrError
-from mxr.protocol.artifacts import REASONS, RecordedMiss, message_document
+from mxr.protocol.artifacts import RecordedMiss, message_document
 from mxr_cli.help import MODELS, command, completes
 from mxr_cli.options import FOLLOW_LINKS, Session, common
 from mxr_cli.output import format_time, print_json, print_table

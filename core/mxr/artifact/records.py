@@ -21,6 +21,13 @@ from .recall import Recall
 INTACT, LOST = STATES = ("intact", "lost")
 """Whether the registry has the bytes of an artifact."""
 
+UNKNOWN_MODEL = "unknown_model"
+REASONS = (
+    *("toolchain", "shapes", "arch", "hardware", "precision", "options", "promotion"),
+    *("recalled", "lost", "no_program", UNKNOWN_MODEL, "other"),
+)
+"""Why a request found no artifact: what differs first in the nearest one, or why there is none."""
+
 EVIDENCE = ("verified", "claimed")
 """How the model of an artifact is known."""
 

@@ -17,7 +17,7 @@ from mxr.artifact.key import MODEL, Key, check_model
 from mxr.artifact.manifest import Blob, Manifest, check_name, check_sha256
 from mxr.artifact.matching import Match
 from mxr.artifact.model_files import ModelFiles
-from mxr.artifact.records import Artifact, ListedArtifact, Model, ModelClaim, ModelInput
+from mxr.artifact.records import REASONS, Artifact, ListedArtifact, Model, ModelClaim, ModelInput
 from mxr.artifact.request_defaults import CommonDefaults, RequestDefaults
 from mxr.errors import Json
 from mxr.util import codec
@@ -258,13 +258,6 @@ class Locks:
     items: Annotated[tuple[RegisteredLock, ...], field_docs.ITEMS]
     next: Annotated[str | None, field_docs.NEXT] = None
 
-
-UNKNOWN_MODEL = "unknown_model"
-REASONS = (
-    *("toolchain", "shapes", "arch", "hardware", "precision", "options", "promotion"),
-    *("recalled", "lost", "no_program", UNKNOWN_MODEL, "other"),
-)
-"""Why a request found no artifact: what differs first in the nearest one, or why there is none."""
 
 MAX_ASKED_BY = 5
 

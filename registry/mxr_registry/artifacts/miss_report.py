@@ -1,26 +1,20 @@
-"""Explain a miss: the nearest artifacts, the fields in which they differ from the request, and what to do about it."""
+"""Why there is a miss: the artifacts of the model, for `mxr.artifact.misses` to compare with the request."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import Any
 
 from sqlalchemy import select
 
-from mxr.artifact import matching, target
-from mxr.artifact.attributes import ALLOWANCES, HARDWARE, PATCHES, Constraints, RelatedKey, Request
-from mxr.artifact.key import Difference, Key, other_releases, value_text
-from mxr.artifact.matching import BUILT_ONLY, PROMOTED_ONLY, Candidate, allows, describe_rule
+from mxr.artifact import misses
+from mxr.artifact.attributes import Request
+from mxr.artifact.key import Key
+from mxr.artifact.misses import MissContext, MissedArtifact
 from mxr.artifact.partial import PartialRequest
-from mxr.artifact.records import INTACT, LOST
-from mxr.display.text import counted
 from mxr.errors import NoSuchArtifactError
-from mxr.facts import BY_NAME
-from mxr.protocol.artifacts import UNKNOWN_MODEL
 from mxr.util import codec
 from mxr_registry.database.session import Row, Session
 from mxr_registry.database.tables import ArtifactRow
@@ -33,52 +27,11 @@ MAX_COMPARED = 500
 MAX_KEY_BYTES = 4 << 20
 """Characters of the keys that are compared: a key can be large, because its text comes from clients."""
 
-MAX_REPORTED = 5
-"""Maximum number of nearest artifacts in a report."""
-
-OF_FIELD = {
-    **dict.fromkeys(("rocm", "migraphx", *PATCHES), "toolchain"),
-    **dict.fromkeys(("arch", "vendor", "kind", "real_arch"), "arch"),
-    **dict.fromkeys(HARDWARE, "hardware"),
-    **dict.fromkeys(("precision", "calibration"), "precision"),
-    **dict.fromkeys(("form", "offload_copy", "fast_math", "env", "options", "tuning", "exact"), "options"),
-    **{"inputs": "shapes", "origin": "promotion", "state": "lost", "recall": "recalled"},
-}
-"""The reason that a difference in a field is."""
-
-
-@dataclass(frozen=True, slots=True)
-class NearestArtifact:
-    """An artifact that does not satisfy a request, and the reasons. `excluded`: the rule `serve` is the only one."""
-
-    candidate: Candidate
-    same_key: bool
-    differences: tuple[Difference, ...]
-    excluded: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        """`{"id","differences":[{"field","asked","found"}]}`."""
-        rows = [difference.to_json() for difference in self.differences]
-        return {"id": self.candidate.id, "differences": rows}
-
 
 def miss_error(session: Session, namespace: str, request: Request, rule: str) -> NoSuchArtifactError:
-    """Return the error for a request that no artifact satisfies, with the nearest artifacts.
-
-    `rule`: the rule `serve` of the namespace. If it is the reason of the miss, the error says so.
-    """
-    key = request.key
-    near = nearest(session, namespace, request, rule)[:MAX_REPORTED]
-    context = {"digest": key.digest, **_told(session, namespace, key.model, near)}
-    message = f"No program of {key.model} for {target_text(key)}: "
-    if near and near[0].excluded:
-        return _excluded(namespace, rule, message, near, context)
-    message += _nearest_differences(context["reason"], near)
-    hint = "Request a compile (`POST /v1/jobs`), or publish the program (`POST /v1/artifacts`)."
-    if accept := acceptance(request, near):
-        context["accept"] = accept
-        hint += f" The constraints in context.accept take artifact {accept['id'][:12]}."
-    return NoSuchArtifactError(message, hint=hint, context=context)
+    """Return the error for a request that no artifact satisfies. `rule`: the rule `serve` of the namespace."""
+    found, where = _artifacts(session, namespace, request.key.model, request.key.arch, rule)
+    return misses.miss_error(request, found, where)
 
 
 def explain_partial(
@@ -86,78 +39,24 @@ def explain_partial(
 ) -> NoSuchArtifactError:
     """Return the error for a partial request that no artifact can complete.
 
-    It names at once what is open, the nearest artifacts, and the toolchains of the workers that could compile it.
+    `toolchains`: those of the workers that could compile it.
     """
-    near = _nearest_of(
-        _compare_partial(partial, row, rule) for row in _rows(session, namespace, partial.model, partial.arch)
-    )[:MAX_REPORTED]
-    opened = list(partial.open_facts)
-    context = {"open": opened, **_told(session, namespace, partial.model, near), "toolchains": list(toolchains)}
-    target = "the ref target" if partial.kind == "ref" else partial.arch
-    message = f"No program of {partial.model} for {target} (open: {', '.join(opened)}): "
-    if near and near[0].excluded:
-        return _excluded(namespace, rule, message, near, context)
-    message += _nearest_differences(context["reason"], near)
-    return NoSuchArtifactError(
-        message, hint="Request a compile (`POST /v1/jobs`), with all that is open.", context=context
-    )
+    found, where = _artifacts(session, namespace, partial.model, partial.arch, rule)
+    return misses.partial_miss_error(partial, found, where, toolchains)
 
 
-def _told(session: Session, namespace: str, model: str, near: Sequence[NearestArtifact]) -> dict[str, Any]:
-    """The nearest artifacts, and why there is no program: a word of `protocol.artifacts.REASONS`."""
-    if near:
-        field = near[0].differences[0].field.partition(".")[0]
-        reason = OF_FIELD.get(field, "other" if field not in BY_NAME else "options")
-    else:
-        reason = "no_program" if models.is_known(session, namespace, model) else UNKNOWN_MODEL
-    return {"reason": reason, "nearest": [each.to_json() for each in near]}
+def _artifacts(
+    session: Session, namespace: str, model: str, arch: str | None, rule: str
+) -> tuple[list[MissedArtifact], MissContext]:
+    found = [_artifact(row) for row in _rows(session, namespace, model, arch)]
+    known = bool(found) or models.is_known(session, namespace, model)
+    return found, MissContext(namespace, rule, known, namespaces.change_command(namespace))
 
 
-def _nearest_differences(reason: str, near: Sequence[NearestArtifact]) -> str:
-    if near and reason == "recalled":
-        return f"artifact {near[0].candidate.id[:12]} matches, but it was {near[0].differences[0].found}."
-    if near:
-        first = near[0].differences[0]
-        more = len(near[0].differences) - 1
-        rest = f" ({counted(more, 'more difference')})" if more else ""
-        return (
-            f"the nearest artifact, {near[0].candidate.id[:12]}, has {first.field} {value_text(first.found)}, "
-            f"but the request asks for {value_text(first.asked)}{rest}."
-        )
-    if reason == UNKNOWN_MODEL:
-        return "the registry does not know this model."
-    return "the registry knows this model but has no program of it."
-
-
-def _excluded(
-    namespace: str, rule: str, message: str, near: Sequence[NearestArtifact], context: Mapping[str, Any]
-) -> NoSuchArtifactError:
-    ids = [each.candidate.id for each in near if each.excluded]
-    return NoSuchArtifactError(
-        f"{message}artifact {ids[0][:12]} matches, but it is {near[0].candidate.origin} and not promoted, and the "
-        f"namespace {namespace} serves {describe_rule(rule)}.",
-        hint=f"{'Request a compile (`POST /v1/jobs`), or promote' if rule == BUILT_ONLY else 'Promote'} the artifact "
-        f"(`POST /v1/artifacts/{{id}}/promote`), or {namespaces.change_command(namespace)}.",
-        context={**context, "serve": {"rule": rule, "namespace": namespace, "excluded": ids}},
-    )
-
-
-def target_text(key: Key) -> str:
-    """Describe briefly where a program with this key runs."""
-    if key.kind == "ref":
-        return f"the ref target (MIGraphX {key.migraphx})"
-    return f"{key.arch} ({target.userland(key.vendor)} {key.rocm}, MIGraphX {key.migraphx})"
-
-
-def nearest(session: Session, namespace: str, request: Request, rule: str) -> list[NearestArtifact]:
-    """Return the artifacts of the same model that do not satisfy the request, fewest differences first."""
-    rows = _rows(session, namespace, request.key.model, request.key.arch)
-    return _nearest_of(_compare(request, row, rule) for row in rows)
-
-
-def _nearest_of(compared: Iterable[NearestArtifact]) -> list[NearestArtifact]:
-    different = (each for each in compared if each.differences)
-    return sorted(different, key=lambda each: (not each.excluded, len(each.differences)))
+def _artifact(row: Row) -> MissedArtifact:
+    key = codec.decode(Key, json.loads(row.key_json), "key")
+    recall = None if row.recall_json is None else json.loads(row.recall_json)["word"]
+    return MissedArtifact(key, catalog.candidate_of(row, None), row.lost_at is not None, recall)
 
 
 def _rows(session: Session, namespace: str, model: str, arch: str | None) -> Iterator[Row]:
@@ -178,65 +77,3 @@ def _rows(session: Session, namespace: str, model: str, arch: str | None) -> Ite
                 if count > MAX_COMPARED or (count > 1 and size > MAX_KEY_BYTES):
                     return
                 yield each
-
-
-def _compare(request: Request, row: Row, rule: str) -> NearestArtifact:
-    key, asked = codec.decode(Key, json.loads(row.key_json), "key"), request.key
-    family = asked.generic()
-    # What a rule can accept is a matter of the rules, and no difference of the keys.
-    like = family if family is not None and key.arch == family.arch else asked
-    if key.rocm in other_releases(asked.vendor, asked.rocm):
-        like = replace(like, rocm=key.rocm)
-    candidate = catalog.candidate_of(row, RelatedKey(asked, like))
-    return _judged(like.differences(key), request.constraints, candidate, row, rule)
-
-
-def _compare_partial(partial: PartialRequest, row: Row, rule: str) -> NearestArtifact:
-    key = codec.decode(Key, json.loads(row.key_json), "key")
-    related = RelatedKey(partial.completed(key).key, key) if partial.admits(key) else None
-    return _judged(partial.differences(key), partial.constraints, catalog.candidate_of(row, related), row, rule)
-
-
-def _judged(
-    differences: tuple[Difference, ...], constraints: Constraints, candidate: Candidate, row: Row, rule: str
-) -> NearestArtifact:
-    other_hardware = any(difference.field in ("arch", "vendor", "kind") for difference in differences)
-    refused = () if other_hardware else tuple(matching.apply_rules(constraints, candidate).refused)
-    if row.lost_at is not None:
-        refused += (Difference("state", INTACT, LOST),)
-    if row.recall_json is not None:
-        refused += (Difference("recall", None, json.loads(row.recall_json)["word"]),)
-    if allows(rule, row.origin, promoted=bool(row.promoted)):
-        return NearestArtifact(candidate, not differences, differences + refused)
-    unserved = Difference("origin", "promoted" if rule == PROMOTED_ONLY else "built or promoted", row.origin)
-    return NearestArtifact(
-        candidate, not differences, (*differences, *refused, unserved), excluded=not differences and not refused
-    )
-
-
-def acceptance(request: Request, near: list[NearestArtifact]) -> dict[str, Any] | None:
-    """Return the smallest change of the constraints with which a near artifact satisfies the request, or None.
-
-    `{"id","allow":[...]}`, with `"rocm_patch":null` if that may not be stated, or `{"id","exact":false}`.
-    """
-    for each in near:
-        served = not any(difference.field in ("origin", "state", "recall") for difference in each.differences)
-        change = _accepting_change(request.constraints, each) if each.same_key and served else None
-        if change:
-            return {"id": each.candidate.id, **change}
-    return None
-
-
-def _accepting_change(constraints: Constraints, near: NearestArtifact) -> dict[str, Any] | None:
-    if constraints.exact:
-        loose = replace(constraints, exact=False)
-        return None if matching.apply_rules(loose, near.candidate).refused else {"exact": False}
-    unused = [name for name in ALLOWANCES if name not in constraints.allow]
-    for count in range(1, len(unused) + 1):
-        for added in combinations(unused, count):
-            allow = (*constraints.allow, *added)
-            loose = replace(constraints, allow=allow, rocm_patch=None if "rocm" in added else constraints.rocm_patch)
-            if not matching.apply_rules(loose, near.candidate).refused:
-                stated = {"rocm_patch": None} if loose.rocm_patch != constraints.rocm_patch else {}
-                return {"allow": list(allow), **stated}
-    return None

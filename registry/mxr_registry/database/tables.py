@@ -375,7 +375,7 @@ class UseRow(Base):
 class MissRow(Base):
     """A request that found no artifact, complete or partial. `request` is the sha256 of its canonical JSON.
 
-    `reason`: a word of `protocol.artifacts.REASONS`. `called`: what the client that asked last calls the model.
+    `reason`: a word of `mxr.artifact.records.REASONS`. `called`: what the client that asked last calls the model.
     `accept_json`: the change of the request with which the nearest artifact satisfies it; `open_json`: the facts that
     it leaves open. `hosts`: how many hosts asked, as far as they are kept (`MissAskerRow`). The columns that can be
     null are null in rows of the release before revision 0003, `called` in those before 0004.

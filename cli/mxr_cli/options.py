@@ -57,9 +57,9 @@ class Session:
 
     def client(self) -> Client:
         """A client of the registry. It connects with its first request."""
-        from mxr.client.registry import Client
+        from mxr.workflows.connection import open_client
 
-        return Client(self.settings)
+        return open_client(self.settings)
 
     def connect(self, *, offline: bool) -> Connect | None:
         """The function that creates a client when one is needed; None when the registry must not be used."""

@@ -46,8 +46,9 @@ def _check_url(url: str) -> str:
             "The registry URL contains a user name or a password.",
             hint="Remove it, and run `mxr login` or set MXR_TOKEN_FILE.",
         )
-    if not url.startswith("unix:/") and (not url.startswith(("http://", "https://")) or not _host(url)):
-        raise ValueError("a registry URL such as https://HOST, http://HOST:8765 or unix:/PATH")
+    local = url.startswith(("unix:/", "file:///"))
+    if not local and (not url.startswith(("http://", "https://")) or not _host(url)):
+        raise ValueError("a registry URL such as https://HOST, http://HOST:8765, unix:/PATH or file:///FOLDER")
     return url
 
 

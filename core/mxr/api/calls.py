@@ -88,9 +88,9 @@ def connection(settings: Settings) -> Connect:
     """Return a function that creates the client of the registry. A fetch that the cache answers does not call it."""
 
     def connect() -> Client:
-        from mxr.client.registry import Client
+        from mxr.workflows.connection import open_client
 
-        return Client(settings)
+        return open_client(settings)
 
     return connect
 

@@ -146,7 +146,7 @@ def with_commands(miss: NoSuchArtifactError, request: Request) -> NoSuchArtifact
 
     What the rule of a namespace excludes keeps its hint.
     """
-    if "serve" in miss.context:
+    if {"serve", "static"} & miss.context.keys():
         return miss
     publish = f"ompile the program and publish it: `{push_command(request)}`"
     option = _accepting_option(miss.context.get("accept"))

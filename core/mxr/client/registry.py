@@ -101,6 +101,9 @@ class Client:
     request, to keep a fetch from the cache fast.
     """
 
+    static = False
+    """Whether it is files, which take nothing (`static.StaticClient`)."""
+
     def __init__(self, settings: Settings, *, connections: int = 8) -> None:
         self.url = settings.registry
         self._settings = settings
@@ -584,6 +587,8 @@ class Client:
         """Make one attempt: returns a reply with a status below 400, and raises the error in any other."""
         import urllib3
 
+        if self.url.startswith("file:"):
+            raise self.takes_nothing()
         timeout, header = self._settings.timeout, self._credentials.header()
         try:
             reply = self._pool.request(
@@ -645,6 +650,13 @@ class Client:
         if isinstance(error, UnauthenticatedError):
             self._credentials.explain(error)
         return error
+
+    def takes_nothing(self) -> UsageError:
+        """Return the error for what a registry that is files cannot do."""
+        return UsageError(
+            f"The registry at {self.url} is files: it takes nothing, lists nothing and compiles nothing.",
+            hint="Use the registry that it was exported from (--registry URL, MXR_REGISTRY).",
+        )
 
     def _foreign(self, reply: urllib3.BaseHTTPResponse) -> NotARegistryError:
         """Return the error for a reply without the header that every reply of a registry has, with what answered."""

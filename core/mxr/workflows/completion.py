@@ -173,7 +173,7 @@ def _with_compile_command(miss: NoSuchArtifactError, built: PreparedRequest) -> 
     """Return the miss with the command that compiles the program, with the newest toolchain that has workers."""
     said = miss.context.get("toolchains")
     toolchains = [each for each in said if isinstance(each, Mapping)] if isinstance(said, list) else []
-    if "serve" in miss.context:
+    if {"serve", "static"} & miss.context.keys():
         return miss
     if not toolchains or built.model.path is None:
         hint = f"No live worker can compile it. Compile it with MIGraphX, and publish it: `{_push_command(built)}`."

@@ -1,0 +1,303 @@
+"""A registry that is files, from nginx, from Python's web server, and from a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.programs import Program
+from paths import ROOT
+from servers.nginx import free_port, run_nginx
+
+from .conftest import Programs
+from .stack import Host, Registry
+from .test_trust import key
+
+ON = ("embedded",)
+
+Hosts = Callable[..., Host]
+
+
+class WebServer:
+    """A web server for a folder, and what it was asked for. `spoil` changes what a path gets: status and bytes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.asked: list[str] = []
+        self.spoil: dict[str, tuple[int, bytes, dict[str, str]]] = {}
+        outer = self
+
+        class Handler(SimpleHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer.asked.append(self.path)
+                assert "authorization" not in self.headers
+                found = next((what for name, what in outer.spoil.items() if name in self.path), None)
+                if found is None:
+                    super().do_GET()
+                    return
+                status, data, headers = found
+                self.send_response(status)
+                for name, value in {"Content-Length": str(len(data)), **headers}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def end(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def site(mxr: Host, model: Path, programs: Programs, gpu: tuple[str, ...], tmp_path: Path) -> Path:
+    """The folder with one program, and its lock beside it."""
+    mxr("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python")
+    (tmp_path / "srv").mkdir()
+    mxr("lock", model, *gpu, "-o", tmp_path / "srv" / "mxr.lock")
+    mxr("export", "--static", tmp_path / "srv" / "mxr", tmp_path / "srv" / "mxr.lock")
+    return tmp_path / "srv" / "mxr"
+
+
+@pytest.fixture
+def web(site: Path) -> Iterator[WebServer]:
+    """Its web server."""
+    found = WebServer(site)
+    yield found
+    found.end()
+
+
+def test_one_command_fetches_from_nginx_python_and_a_folder(
+    site: Path, host: Hosts, model: Path, gpu: tuple[str, ...], tmp_path: Path
+) -> None:
+    port, other = free_port(), free_port()
+    (snippet,) = re.findall(r"```nginx\n(.*?)```", (ROOT / "docs" / "static.md").read_text(), re.DOTALL)
+    server = f"server {{ listen 127.0.0.1:{port}; {snippet.replace('/srv', str(site.parent))} }}"
+    words = [sys.executable, "-m", "http.server", str(other), "--bind", "127.0.0.1", "-d", str(site)]
+    plain = Program(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        with run_nginx(tmp_path / "nginx", server, port):
+            urls = (f"http://127.0.0.1:{port}/mxr", f"http://127.0.0.1:{other}", f"file://{site}")
+            got = set()
+            for at, url in enumerate(urls):
+                far = host(f"far-{at}", url)
+                found = far("fetch", model, *gpu, "-o", "model.mxr", "--json").json
+                got.add((found["id"], (far.home / "model.mxr").read_bytes()))
+            assert len(got) == 1
+    finally:
+        plain.send_signal(signal.SIGTERM)
+        plain.wait(30)
+    # Nothing answers any more, and the folder is gone.
+    shutil.rmtree(site)
+    for at, url in enumerate(urls):
+        far = host(f"far-{at}", url)
+        assert far("fetch", model, *gpu, "--offline", "--json").json["source"] == "cache"
+        assert far("fetch", model, *gpu, "--json").json["source"] == "cache"
+
+
+def test_a_resolve_is_one_index_and_a_warm_one_nothing(
+    web: WebServer, site: Path, host: Hosts, model: Path, gpu: tuple[str, ...]
+) -> None:
+    far = host("far", web.url)
+    # It is for the registry with a server.
+    far.environ["MXR_TOKEN"] = f"mxr_{'ab' * 6}_{'cd' * 32}"
+    far("fetch", model, *gpu)
+    kinds = [path.split("/")[1] for path in web.asked]
+    assert kinds == ["mxr.json", "index", "blobs"], "what it is, the choice, and the bytes"
+    web.asked.clear()
+    far("fetch", model, *gpu)
+    assert web.asked == []
+    far("fetch", model, *gpu, env={"MXR_MAX_AGE": "0"})
+    assert {path.split("/")[1] for path in web.asked} <= {"artifacts", "index"}
+    # A lock, and what is open.
+    fresh = host("fresh", web.url)
+    fresh("fetch", "--locked", site.parent / "mxr.lock", "-o", "out/")
+    assert "exact" in fresh("fetch", model, "--arch", "gfx908", "--json").json["match"]
+
+
+def test_misses_have_the_reasons_of_a_registry(
+    web: WebServer, registry: Registry, host: Hosts, model: Path, convnet: Path, gpu: tuple[str, ...]
+) -> None:
+    far, near = host("far", web.url), host("near", registry.url)
+    asks: tuple[tuple[object, ...], ...] = (
+        (model, *gpu[:-2], "--for", "ort"),
+        (model, "--arch", "gfx1100"),
+        (model, *("gfx942" if word.startswith("gfx908") else word for word in gpu)),
+        (convnet, "--arch", "gfx908"),
+        (model, *gpu, "--exact", "--num-cu", "104"),
+    )
+    for words in asks:
+        there, here = (each("fetch", *words, "--json", expect=3).error for each in (near, far))
+        for name in ("reason", "nearest", "accept"):
+            assert here["context"].get(name) == there["context"].get(name), (words, name)
+        assert here["detail"] == there["detail"] and "takes nothing" in here["hint"]
+    for words in (("push", model), ("ls",), ("jobs",), ("tag", "prod"), ("history",)):
+        if words[0] != "push":
+            assert "is files" in far(*words, expect=2).err
+    assert "is files" in far("fetch", convnet, *gpu, "--on-miss", "wait=1s", expect=2).err
+
+
+def test_it_is_brought_up_to_date_and_quarantine_reaches_hosts(
+    web: WebServer, site: Path, mxr: Host, host: Hosts, model: Path, programs: Programs, gpu: tuple[str, ...]
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in site.rglob("*") if path.is_file()}
+    again = mxr("export", "--static", site, site.parent / "mxr.lock", "--json").json
+    changed = {path.name for path, when in before.items() if path.stat().st_mtime_ns != when}
+    assert (again["written"], changed) == (1, {"mxr.json"}), "only when it was written"
+    far = host("far", web.url)
+    id = far("fetch", model, *gpu, "--json").json["id"]
+    mxr("push", programs.gfx942, "--model", model, "--rocm", "7.2", "--for", "python")
+    mxr("quarantine", id, "--reason", "wrong results")
+    mxr("export", "--static", site, "--all", "--prune")
+    now = {"MXR_MAX_AGE": "0"}
+    refused = far("fetch", model, *gpu, "--json", env=now, expect=3).error
+    assert refused["context"]["reason"] in ("recalled", "arch")
+    assert far("fetch", "--locked", site.parent / "mxr.lock", "--json", env=now, expect=6).error["code"] == "recalled"
+    assert far("fetch", model, *gpu, "--offline", "--json", expect=6).error["code"] == "recalled"
+    other = ["gfx942:sramecc+:xnack-" if word.startswith("gfx908") else word for word in gpu]
+    far("fetch", model, *other)
+    # What nothing names goes after a day, and not before.
+    left = [site / "blobs" / "ab" / ("ab" * 32), site / "statements" / f"{'ab' * 32}.json"]
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("left by a writer that was killed")
+    assert mxr("export", "--static", site, "--all", "--prune", "--json").json["pruned"] == 0
+    for path in site.rglob("*"):
+        if path.is_file():
+            old = path.stat().st_mtime - 2 * 86_400
+            os.utime(path, (old, old))
+    assert mxr("export", "--static", site, "--all", "--prune", "--json").json["pruned"] >= 2
+    assert not any(path.exists() for path in left)
+    far("fetch", model, *other, "--refresh", "-o", "again.mxr")
+
+
+def test_signatures_are_required_of_files_too(
+    web: WebServer, site: Path, registry: Registry, host: Hosts, model: Path, gpu: tuple[str, ...]
+) -> None:
+    strict = host("strict", web.url)
+    (fingerprint,) = (each["id"] for each in key(registry, "ls")["keys"])
+    strict("trust", "add", "--fingerprint", fingerprint)
+    strict("fetch", model, *gpu)
+    strict("fetch", model, *gpu, "--offline")
+    (index,) = (site / "index").glob("*.json")
+    forged = index.read_text().replace('"sramecc":"+"', '"sramecc":"any"')
+    index.write_text(forged)
+    fresh = host("fresh", web.url)
+    fresh("trust", "add", "--fingerprint", fingerprint)
+    assert fresh("fetch", model, *gpu, "--json", expect=6).error["code"] == "other_record"
+    assert fresh.held() == []
+
+
+def test_what_a_web_server_gets_wrong(
+    web: WebServer, site: Path, host: Hosts, model: Path, gpu: tuple[str, ...], tmp_path: Path
+) -> None:
+    host("known", web.url)("fetch", model, *gpu)
+    (index,) = (site / "index").glob("*.json")
+    good = index.read_bytes()
+    document = json.loads(good)
+    page = (200, b"<html>not found</html>", {"Content-Type": "text/html"})
+    spoiled: list[tuple[str, tuple[int, bytes, dict[str, str]], int]] = [
+        ("/index/", page, 69),
+        ("/index/", (200, good[:-20], {}), 69),
+        ("/index/", (200, b"", {}), 69),
+        ("/index/", (200, b"[" * 100_000, {}), 69),
+        ("/index/", (200, json.dumps(document | {"model": "sha256:" + "0" * 64}).encode(), {}), 69),
+        ("/index/", (200, json.dumps(document | {"v": 2}).encode(), {}), 69),
+        ("/index/", (200, json.dumps(document | {"artifacts": [{"artifact": {}}, 7]}).encode(), {}), 3),
+        ("/index/", (200, good, {"Content-Encoding": "gzip"}), 69),
+        ("/index/", (302, b"", {"Location": "ftp://elsewhere/index"}), 69),
+        ("/index/", (302, b"", {"Location": "/index/loop"}), 69),
+        ("/index/", (503, b"", {}), 75),
+        ("/index/", (418, b"", {}), 69),
+        ("/blobs/", (200, b"x" * 16_000, {}), 65),
+        ("/blobs/", (404, b"", {}), 3),
+        ("/blobs/", page, 65),
+    ]
+    for at, (path, reply, code) in enumerate(spoiled):
+        far = host(f"far-{at}", web.url)
+        far.environ["MXR_RETRY"] = "0"
+        web.spoil = {path: reply}
+        said = far("fetch", model, *gpu, "-o", "model.mxr", expect=code)
+        assert "Traceback" not in said.err and not (far.home / "model.mxr").exists(), (path, reply)
+        web.spoil.clear()
+        far("fetch", model, *gpu, "-o", "model.mxr")
+    # A redirect to another place is followed, and a server that ignores ranges does no harm.
+    web.spoil = {"/blobs/": (302, b"", {"Location": f"file://{site}/mxr.json"})}
+    host("last", web.url)("fetch", model, *gpu, expect=69)
+
+
+def test_writers_at_once_and_one_that_is_killed(
+    mxr: Host, host: Hosts, model: Path, programs: Programs, gpu: tuple[str, ...], tmp_path: Path
+) -> None:
+    """A reader beside them never fails, and afterwards all is there."""
+    site = tmp_path / "site"
+    mxr("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python")
+    mxr("export", "--static", site, "--all")
+    mxr("push", programs.gfx942, "--model", model, "--rocm", "7.2", "--for", "python")
+    stop, failed = threading.Event(), []
+    far = host("far", f"file://{site}")
+
+    def read() -> None:
+        while not stop.is_set():
+            done = far.start("fetch", model, *gpu, "--refresh", "--json")
+            out, err = done.communicate(timeout=120)
+            if done.returncode:
+                failed.append((out, err))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for delay in (0.2, 0.3, 0.4, 0.5, 0.6):
+            killed = mxr.start("export", "--static", site, "--all")
+            time.sleep(delay)
+            killed.kill()
+            killed.communicate()
+        writers = [mxr.start("export", "--static", site, "--all") for _ in range(3)]
+        assert [writer.wait(120) for writer in writers] == [0, 0, 0]
+        for writer in writers:
+            writer.communicate()
+    finally:
+        stop.set()
+        reader.join()
+    assert failed == []
+    other = ["gfx942:sramecc+:xnack-" if word.startswith("gfx908") else word for word in gpu]
+    far("fetch", model, *other)
+    assert json.loads((site / "mxr.json").read_text())["format"] == "mxr-static"
+
+
+def test_folders_that_are_not_its_own(
+    site: Path, mxr: Host, own_registry: Callable[..., Registry], host: Hosts
+) -> None:
+    (mxr.home / "photos").mkdir()
+    (mxr.home / "photos" / "cat.jpg").write_text("precious")
+    assert "other files" in mxr("export", "--static", "photos", "--all", expect=7).err
+    other = host("other", own_registry().url)
+    assert "static form of registry" in other("export", "--static", site, "--all", expect=2).err
+    for words in (
+        ("mxr.lock",),
+        ("--static", "a", "-o", "b", "mxr.lock"),
+        ("--static", "a"),
+        ("-o", "b", "--all"),
+        ("-o", "b"),
+        ("--static", "a", "--all", "ab" * 32),
+    ):
+        mxr("export", *words, expect=2)
+    (next((site / "index").glob("*.json"))).write_text("{")
+    assert "is damaged" in mxr("export", "--static", site, "--all", expect=65).err

@@ -21,6 +21,9 @@ from mxr.configuration.config_file import (
     user_config_dir,
     user_socket_dirs,
 )
+from mxr.configuration.hub import SCHEME as HUB
+from mxr.configuration.hub import URL as HUB_URL
+from mxr.configuration.hub import Hub
 from mxr.configuration.proxies import Proxies
 from mxr.configuration.schema import BYTES, SECONDS, VARIABLES, Setting, check_registry_id, setting, settings_of
 from mxr.errors import UsageError
@@ -40,6 +43,10 @@ DEFAULTS = tuple(name for name in facts.names(facts.DEFAULT) if name not in ("co
 
 def _check_url(url: str) -> str:
     url = url.rstrip("/")
+    if url.startswith(HUB):
+        if not HUB_URL.fullmatch(url):
+            raise ValueError("hf://ORG/REPO/PATH or hf://ORG/REPO@REVISION/PATH")
+        return url
     if "@" in url:
         # Not quoted: the part before it may be a password.
         raise UsageError(
@@ -110,7 +117,7 @@ def _default_of(name: str) -> Callable[[object], Any]:
 class Settings:
     """The settings of a client. Their repr has no secret.
 
-    `proxies`: those of the environment. `socket_dirs`: folders of the sockets of this user's registries on this
+    `proxies`, `hub`: those of the environment. `socket_dirs`: folders of the sockets of this user's registries on this
     host. `withheld`: why a token is not for `registry`, as a sentence. `config_dir`: folder of this user's
     configuration. `home`: the home folder, above which no project file is looked for. `sources`: where each setting
     comes from, by its name; none for a default. `unused`: sentences about configuration files that are not used.
@@ -166,6 +173,7 @@ class Settings:
         most=86_399,
     )
     proxies: Proxies = field(default_factory=Proxies)
+    hub: Hub = field(default_factory=Hub)
     socket_dirs: tuple[Path, ...] = ()
     withheld: str = ""
     config_dir: Path | None = None
@@ -216,6 +224,7 @@ def load_settings(environ: Mapping[str, str], given: Mapping[str, Any] | None = 
         "config_dir": folder,
         "socket_dirs": user_socket_dirs(environ),
         "proxies": Proxies.of(environ),
+        "hub": Hub.of(environ, home),
     }
     return Settings(**found | token | more, sources=sources, unused=unused)
 

@@ -154,6 +154,62 @@ def test_misses_have_the_reasons_of_a_registry(
     assert "is files" in far("fetch", convnet, *gpu, "--on-miss", "wait=1s", expect=2).err
 
 
+def test_a_repository_of_the_hub(site: Path, host: Hosts, model: Path, gpu: tuple[str, ...], tmp_path: Path) -> None:
+    """By a stand-in of the hub's addresses: private, large files by a redirect to another host, and a limit of rate."""
+    asked: list[tuple[str, bool]] = []
+    cdn = WebServer(site)
+
+    class Hub(SimpleHTTPRequestHandler):
+        busy = 1
+
+        def do_GET(self) -> None:
+            asked.append((self.path, self.headers.get("authorization") == "Bearer hf_secret"))
+            prefix = "/team/models/resolve/v1/programs/"
+            path = site / self.path.removeprefix(prefix)
+            status, data, headers = 200, b"", {}
+            if not asked[-1][1]:
+                status = 401
+            elif Hub.busy:
+                status, headers, Hub.busy = 429, {"Retry-After": "1"}, Hub.busy - 1
+            elif not self.path.startswith(prefix) or not path.is_file():
+                status = 404
+            elif "/blobs/" in self.path:
+                status, headers = 302, {"Location": f"{cdn.url}/{path.relative_to(site)}"}
+            else:
+                data = path.read_bytes()
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(data)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        far = host("far", "hf://team/models@v1/programs")
+        far.environ |= {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_TOKEN": "hf_secret"}
+        far("fetch", model, *gpu, "-o", "model.mxr")
+        assert (far.home / "model.mxr").read_bytes() and [path.split("/")[1] for path in cdn.asked] == ["blobs"]
+        assert len(asked) == 3 and all(known for _, known in asked), "one is asked again: index, index, bytes"
+        # The token of a file, and none.
+        by_file = host("by-file", "hf://team/models@v1/programs")
+        by_file.environ |= {"HF_ENDPOINT": far.environ["HF_ENDPOINT"], "HF_TOKEN_PATH": str(tmp_path / "token")}
+        assert "HF_TOKEN" in by_file("fetch", model, *gpu, expect=7).err
+        (tmp_path / "token").write_text("hf_secret\n")
+        by_file("fetch", model, *gpu)
+        shown = far("config").out + far("fetch", model, *gpu, "--refresh", "--debug").err
+        assert "hf_secret" not in shown
+        for bad in ("hf://", "hf://team", "hf://team/models/../x", "hf://team/models@/x", "hf://user:pw@team/models"):
+            host("bad", bad)("fetch", model, *gpu, expect=2)
+    finally:
+        server.shutdown()
+        server.server_close()
+        cdn.end()
+
+
 def test_it_is_brought_up_to_date_and_quarantine_reaches_hosts(
     web: WebServer, site: Path, mxr: Host, host: Hosts, model: Path, programs: Programs, gpu: tuple[str, ...]
 ) -> None:

@@ -17,6 +17,7 @@ from urllib.parse import quote
 from mxr.artifact.attributes import Request
 from mxr.artifact.manifest import Blob
 from mxr.artifact.partial import PartialRequest
+from mxr.configuration.hub import SCHEME as HUB
 from mxr.display.text import redact_url
 from mxr.errors import (
     InvalidReplyError,
@@ -587,7 +588,7 @@ class Client:
         """Make one attempt: returns a reply with a status below 400, and raises the error in any other."""
         import urllib3
 
-        if self.url.startswith("file:"):
+        if self.url.startswith(("file:", HUB)):
             raise self.takes_nothing()
         timeout, header = self._settings.timeout, self._credentials.header()
         try:

@@ -2,6 +2,7 @@
 
     https://cdn.example.com/mxr     GET of each file, without a token
     file:///srv/mxr                 the files themselves
+    hf://ORG/REPO@REV/mxr           a folder of a repository of Hugging Face, with the token of HF_TOKEN to the hub only
 
 Requests are decided here, over the index of their model, by the rules of a registry. Such a registry takes nothing:
 whatever else is asked of it is refused.
@@ -25,6 +26,7 @@ from mxr.artifact.key import MODEL
 from mxr.artifact.matching import choose_candidate
 from mxr.artifact.misses import MissContext, MissedArtifact
 from mxr.artifact.records import LOST, Model
+from mxr.configuration.hub import SCHEME as HUB
 from mxr.errors import (
     InvalidReplyError,
     MxrError,
@@ -34,6 +36,7 @@ from mxr.errors import (
     NotARegistryError,
     NotFoundError,
     TemporaryError,
+    UnauthenticatedError,
     UnreachableError,
     UsageError,
 )
@@ -44,7 +47,7 @@ from mxr.util import codec
 from mxr.util.hashing import CHUNK, sha256_hex
 
 from .pools import CONNECT, MIN_RATE, PLAIN, returned_connection, shut_down_after
-from .registry import OK, Client, _skip
+from .registry import OK, Client, _retry_after, _skip
 from .retry import retry
 
 if TYPE_CHECKING:
@@ -76,7 +79,7 @@ TAKES_NOTHING = "It is files that `mxr export --static` wrote."
 
 def is_static_url(url: str) -> bool:
     """Whether a URL can only be that of a static registry."""
-    return url.startswith(FILE)
+    return url.startswith((FILE, HUB))
 
 
 class StaticClient(Client):
@@ -331,7 +334,7 @@ class StaticClient(Client):
         return retry(self._requests, attempt)
 
     def _opened(self, name: str, seconds: float, start: int = 0) -> AbstractContextManager[Iterator[bytes]]:
-        return self._file(name, start) if is_static_url(self.url) else self._page(name, seconds, start)
+        return self._file(name, start) if self.url.startswith(FILE) else self._page(name, seconds, start)
 
     @contextmanager
     def _file(self, name: str, start: int) -> Iterator[Iterator[bytes]]:
@@ -347,24 +350,28 @@ class StaticClient(Client):
 
     @contextmanager
     def _page(self, name: str, seconds: float, start: int) -> Iterator[Iterator[bytes]]:
-        reply = self._get(f"{self.url}/{name}", {"Range": f"bytes={start}-"} if start else {})
+        base = self._settings.hub.base(self.url) if self.url.startswith(HUB) else self.url
+        reply = self._get(f"{base}/{name}", {"Range": f"bytes={start}-"} if start else {})
         with returned_connection(reply), shut_down_after(seconds, reply.shutdown):
             # A server may send all of it all the same.
             yield _skip(self._chunks(reply), start if reply.status == OK else 0)
 
     def _get(self, url: str, headers: Mapping[str, str]) -> urllib3.BaseHTTPResponse:
-        """GET a file, by a few redirects if need be, and never from https to http. No token is sent anywhere."""
+        """GET a file, by a few redirects if need be, and never from https to http.
+
+        No token is sent anywhere, but that of the hub to the hub.
+        """
         import urllib3
 
         from .connection_errors import connection_error
 
-        timeout = self._settings.timeout
+        timeout, hub = self._settings.timeout, self.url.startswith(HUB)
         for _ in range(MAX_REDIRECTS + 1):
             try:
                 reply = self._plain_pool.request(
                     "GET",
                     url,
-                    headers={**PLAIN, **headers},
+                    headers={**PLAIN, **headers, **(self._settings.hub.headers(url) if hub else {})},
                     retries=False,
                     redirect=False,
                     timeout=urllib3.Timeout(connect=min(CONNECT, timeout), read=timeout),
@@ -378,17 +385,25 @@ class StaticClient(Client):
             with returned_connection(reply):
                 following = reply.get_redirect_location()
                 if not following:
-                    raise self._status_error(reply.status, url)
+                    raise self._status_error(reply, url)
             before, url = url, urljoin(url, following)
             if not url.startswith(("https://", "http://")) or (before.startswith("https:") and url.startswith("http:")):
                 raise NotARegistryError(f"{before} redirects to {url[:200]}, which is not followed.")
         raise NotARegistryError(f"{self.url} redirects more than {MAX_REDIRECTS} times.")
 
-    def _status_error(self, status: int, url: str) -> MxrError:
+    def _status_error(self, reply: urllib3.BaseHTTPResponse, url: str) -> MxrError:
+        status = reply.status
         if status in (404, 410):
             return NotFoundError(f"There is no {url}.")
         if status == 429 or status >= 500:
-            return TemporaryError(f"The web server at {self.url} answers {status}.")
+            problem = TemporaryError(f"The web server at {self.url} answers {status}.")
+            problem.retry_after = _retry_after(reply)
+            return problem
+        if status in (401, 403) and self.url.startswith(HUB):
+            return UnauthenticatedError(
+                f"The hub does not give {self.url} to this user ({status}).",
+                hint="Check the name, or set HF_TOKEN to a token that may read the repository.",
+            )
         if status in (401, 403):
             return NotFoundError(f"The web server at {self.url} does not give {url} to everybody ({status}).")
         return NotARegistryError(f"The web server at {self.url} answers {status}.")

@@ -12,6 +12,7 @@ from mxr.cache.folder import CacheFolder
 from mxr.cache.partition import CachePolicy
 from mxr.cache.store import VERSION
 from mxr.client.registry import Client
+from mxr.configuration.hub import SCHEME as HUB
 from mxr.errors import MxrError
 from mxr.settings import Settings
 
@@ -25,7 +26,7 @@ PATIENCE = 5.0
 def open_client(settings: Settings) -> Client:
     """Return the client of the registry of these settings. It connects at most to find out what answers there."""
     url = settings.registry
-    if url.startswith("file:"):
+    if url.startswith(("file:", HUB)):
         from mxr.client.static import StaticClient
 
         return StaticClient(settings)

@@ -169,7 +169,8 @@ def test_nothing_said(home: dict[str, str]) -> None:
     cache = Path(home["HOME"]) / ".cache" / "mxr"
     folders = {"state_dir": state, "config_dir": Path(home["HOME"]) / ".config" / "mxr", "home": Path(home["HOME"])}
     sockets = (Path(f"/run/user/{os.geteuid()}/mxr"), state / "run")
-    assert load_settings(home) == Settings(DEFAULT_REGISTRY, None, cache, socket_dirs=sockets, **folders)
+    found = load_settings(home)
+    assert found == Settings(DEFAULT_REGISTRY, None, cache, socket_dirs=sockets, hub=found.hub, **folders)
 
 
 def test_the_home_folder_is_what_the_user_database_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +203,7 @@ def test_a_file_that_begins_with_a_byte_order_mark(home: dict[str, str]) -> None
 
 
 def test_every_setting_has_a_variable() -> None:
-    derived = {"home", "sources", "unused", "withheld", "config_dir", "socket_dirs", "proxies"}
+    derived = {"home", "sources", "unused", "withheld", "config_dir", "socket_dirs", "proxies", "hub"}
     assert set(VARIABLES) == set(Settings.__dataclass_fields__) - derived == {*GIVEN, "token"}
 
 

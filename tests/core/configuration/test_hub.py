@@ -1,0 +1,43 @@
+"""Where the files of `hf://` are, and who gets the token."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mxr.configuration.hub import URL, Hub
+
+
+@pytest.mark.parametrize(
+    ("url", "base"),
+    [
+        ("hf://team/models", "https://huggingface.co/team/models/resolve/main"),
+        ("hf://team/models/mxr/a", "https://huggingface.co/team/models/resolve/main/mxr/a"),
+        ("hf://team/models@v1.2/mxr", "https://huggingface.co/team/models/resolve/v1.2/mxr"),
+        ("hf://datasets/team/models@0a1b/mxr", "https://huggingface.co/datasets/team/models/resolve/0a1b/mxr"),
+    ],
+)
+def test_where_files_are(url: str, base: str) -> None:
+    assert URL.fullmatch(url) and Hub().base(url) == base
+
+
+@pytest.mark.parametrize(
+    "bad", ["hf://a", "hf://a/b/..", "hf://a/b@../x", "hf://a/b?x", "hf://a/b/%2e%2e", "hf://a/b//c"]
+)
+def test_what_is_no_address(bad: str) -> None:
+    assert URL.fullmatch(bad) is None
+
+
+def test_the_token_goes_to_the_hub_only(tmp_path: Path) -> None:
+    hub = Hub.of({"HF_TOKEN": "hf_secret", "HF_ENDPOINT": "https://hub.example.com/"}, None)
+    assert "hf_secret" not in repr(hub)
+    assert hub.headers("https://hub.example.com/a/b") == {"Authorization": "Bearer hf_secret"}
+    for other in ("https://hub.example.com.evil.net/a", "https://cdn.example.com/a", "http://hub.example.com/a"):
+        assert hub.headers(other) == {}
+    assert Hub("http://hub.example.com", "hf_secret").headers("http://hub.example.com/a") == {}, "not in the clear"
+    (tmp_path / ".cache" / "huggingface").mkdir(parents=True)
+    assert Hub.of({}, tmp_path).headers("https://huggingface.co/a") == {}
+    (tmp_path / ".cache" / "huggingface" / "token").write_text("hf_file\n")
+    assert Hub.of({}, tmp_path).headers("https://huggingface.co/a") == {"Authorization": "Bearer hf_file"}
+    assert Hub.of({"HF_HOME": str(tmp_path / "none")}, tmp_path).headers("https://huggingface.co/a") == {}

@@ -7,7 +7,7 @@ $XDG_CONFIG_HOME/mxr/tokens.json    {"https://registry.example.com": "mxr_..."},
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ from mxr.util.frozen import dataclass
 
 DEFAULT_REGISTRY = "http://127.0.0.1:8765"
 
+MAX_REGISTRIES = 8
+
 STATE = ".local/state"
 
 KSERVE_CHOICES = ("ask", "wait", "local", "env", "host", "path")
@@ -39,6 +41,14 @@ KSERVE_CHOICES = ("ask", "wait", "local", "env", "host", "path")
 
 DEFAULTS = tuple(name for name in facts.names(facts.DEFAULT) if name not in ("consumer", "inputs"))
 """The settings that are defaults of a request where neither options nor host tell a fact. So is `consumer`."""
+
+
+def _check_urls(text: str) -> str:
+    """Return the URLs of registries with a comma between them."""
+    urls = [_check_url(each.strip()) for each in text.split(",")]
+    if len({*urls}) < len(urls) or len(urls) > MAX_REGISTRIES:
+        raise ValueError(f"up to {MAX_REGISTRIES} different URLs of registries, with commas between them")
+    return ",".join(urls)
 
 
 def _check_url(url: str) -> str:
@@ -117,14 +127,19 @@ def _default_of(name: str) -> Callable[[object], Any]:
 class Settings:
     """The settings of a client. Their repr has no secret.
 
-    `proxies`, `hub`: those of the environment. `socket_dirs`: folders of the sockets of this user's registries on this
-    host. `withheld`: why a token is not for `registry`, as a sentence. `config_dir`: folder of this user's
-    configuration. `home`: the home folder, above which no project file is looked for. `sources`: where each setting
-    comes from, by its name; none for a default. `unused`: sentences about configuration files that are not used.
+    `others`: the URLs of further registries, which a fetch asks. `proxies`, `hub`: those of the environment.
+    `socket_dirs`: folders of the sockets of this user's registries on this host. `withheld`: why a token is not for
+    `registry`, as a sentence. `config_dir`: folder of this user's configuration. `home`: the home folder, above which
+    no project file is looked for. `sources`: where each setting comes from, by its name; none for a default. `unused`:
+    sentences about configuration files that are not used.
     """
 
     registry: str = setting(
-        DEFAULT_REGISTRY, "The URL of the registry, without user and password.", check=_check_url, option="--registry"
+        DEFAULT_REGISTRY,
+        "The URL of the registry, without user and password; or several, with commas between them: a fetch takes the "
+        "program of the first one that has it, and all else is for the first.",
+        check=_check_urls,
+        option="--registry",
     )
     token: str | None = setting(
         None, "The token that is sent.", secret=True, raw=True, check=_check_token_text, option="--token"
@@ -172,6 +187,7 @@ class Settings:
         least=0,
         most=86_399,
     )
+    others: tuple[str, ...] = ()
     proxies: Proxies = field(default_factory=Proxies)
     hub: Hub = field(default_factory=Hub)
     socket_dirs: tuple[Path, ...] = ()
@@ -180,6 +196,16 @@ class Settings:
     home: Path | None = None
     sources: Mapping[str, str] = field(default_factory=dict, repr=False)
     unused: tuple[str, ...] = ()
+
+    @property
+    def each_registry(self) -> tuple[Settings, ...]:
+        """The settings for each registry, in the order in which a fetch asks them.
+
+        What was configured beside the URLs, such as a token, is for the first one; `mxr login` stores those of others.
+        """
+        alone = replace(self, others=())
+        own: dict[str, Any] = {"token": None, "token_file": None, "registry_id": None, "withheld": ""}
+        return (alone, *(replace(alone, registry=url, **own) for url in self.others))
 
     @property
     def token_variables(self) -> dict[str, str]:
@@ -218,8 +244,11 @@ def load_settings(environ: Mapping[str, str], given: Mapping[str, Any] | None = 
                 sources[each.name] = label
                 break
     found.setdefault("cache_dir", NOWHERE)
-    token = _token_settings((flags, variables, table), found.get("registry", DEFAULT_REGISTRY), found, sources)
-    more = {
+    first, *others = found.get("registry", DEFAULT_REGISTRY).split(",")
+    found["registry"] = first
+    token = _token_settings((flags, variables, table), first, found, sources)
+    more: dict[str, Any] = {
+        "others": tuple(others),
         "home": home,
         "config_dir": folder,
         "socket_dirs": user_socket_dirs(environ),
@@ -227,6 +256,10 @@ def load_settings(environ: Mapping[str, str], given: Mapping[str, Any] | None = 
         "hub": Hub.of(environ, home),
     }
     return Settings(**found | token | more, sources=sources, unused=unused)
+
+
+def _first(urls: str) -> str:
+    return urls.partition(",")[0].strip().rstrip("/")
 
 
 def _value(each: Setting, value: object, label: str, file: ConfigFile | None) -> Any:
@@ -258,7 +291,7 @@ def _token_settings(
             )
         if not names:
             continue
-        meant = next((str(level["registry"]).rstrip("/") for level in levels[at:] if level.get("registry")), registry)
+        meant = next((_first(str(level["registry"])) for level in levels[at:] if level.get("registry")), registry)
         if level is levels[-1] and not level.get("registry"):
             meant = DEFAULT_REGISTRY
         if meant != registry:

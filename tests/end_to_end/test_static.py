@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness import tokens
 from harness.programs import Program
 from paths import ROOT
 from servers.nginx import free_port, run_nginx
 
 from .conftest import Programs
-from .stack import Host, Registry
+from .stack import Host, Registry, eventually
 from .test_trust import key
 
 ON = ("embedded",)
@@ -66,6 +68,12 @@ class WebServer:
         self.server.server_close()
 
 
+def answers(port: int) -> bool:
+    """Whether something listens on this port of this host."""
+    with socket.socket() as attempt:
+        return attempt.connect_ex(("127.0.0.1", port)) == 0
+
+
 @pytest.fixture
 def site(mxr: Host, model: Path, programs: Programs, gpu: tuple[str, ...], tmp_path: Path) -> Path:
     """The folder with one program, and its lock beside it."""
@@ -95,6 +103,7 @@ def test_one_command_fetches_from_nginx_python_and_a_folder(
     try:
         with run_nginx(tmp_path / "nginx", server, port):
             urls = (f"http://127.0.0.1:{port}/mxr", f"http://127.0.0.1:{other}", f"file://{site}")
+            eventually(lambda: answers(other))
             got = set()
             for at, url in enumerate(urls):
                 far = host(f"far-{at}", url)
@@ -357,3 +366,43 @@ def test_folders_that_are_not_its_own(
         mxr("export", *words, expect=2)
     (next((site / "index").glob("*.json"))).write_text("{")
     assert "is damaged" in mxr("export", "--static", site, "--all", expect=65).err
+
+
+def test_the_first_registry_that_has_it(
+    web: WebServer,
+    registry: Registry,
+    own_registry: Callable[..., Registry],
+    host: Hosts,
+    model: Path,
+    convnet: Path,
+    programs: Programs,
+    gpu: tuple[str, ...],
+) -> None:
+    empty = own_registry()
+    away = f"http://127.0.0.1:{free_port()}"
+    many = host("many", empty.url)
+    many.environ |= {"MXR_RETRY": "0", "MXR_REGISTRY": ",".join((empty.url, away, web.url, registry.url))}
+    found = many("fetch", model, *gpu, "-o", "model.mxr", "--json")
+    assert found.json["source"] == "registry" and (many.home / "model.mxr").exists()
+    assert f"{empty.url} was passed over: No program" in found.err and f"{away} was passed over" in found.err
+    assert registry.url not in found.err and any("/blobs/" in path for path in web.asked)
+    asked = len(web.asked)
+    assert many("fetch", model, *gpu, "--json").json["source"] == "cache"
+    assert len(web.asked) == asked
+    assert many("fetch", model, *gpu, "--offline", "--json").json["id"] == found.json["id"]
+    program = f"import mxr; print(mxr.fetch({str(model)!r}, arch='gfx908').artifact.id)"
+    assert many.python(program).out.strip() == found.json["id"]
+    # Damaged answers are passed over, too; what nobody has is a miss of the first one that answers.
+    web.spoil = {"/index/": (200, b"<html>", {})}
+    other = host("other", web.url)
+    other("login", registry.url, stdin=tokens.variable(registry.url)["MXR_TOKEN"])
+    other.environ["MXR_REGISTRY"] = f"{web.url},{registry.url}"
+    assert "is invalid" in other("fetch", model, *gpu).err
+    web.spoil.clear()
+    missed = other("fetch", convnet, "--arch", "gfx1100", "--json", expect=3)
+    assert missed.error["context"]["reason"] == "unknown_model" and "takes nothing" in missed.error["hint"]
+    # All else is for the first one.
+    many("push", programs.gfx942, "--model", model, "--rocm", "7.2", "--for", "python")
+    assert len(empty.ask("GET", "/v1/artifacts").json()["items"]) == 1
+    for bad in (f"{web.url},{web.url}", f"{web.url},", f"{web.url},nonsense"):
+        many("fetch", model, *gpu, env={"MXR_REGISTRY": bad}, expect=2)

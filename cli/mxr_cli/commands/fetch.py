@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,9 @@ from mxr_cli.fetching.fetch_options import ORT, FetchOptions, OrtOptions, ort_op
 from mxr_cli.help import command, completes
 from mxr_cli.options import Session, common, matching, several_requests
 from mxr_cli.output import echo, note, print_json
+
+if TYPE_CHECKING:
+    from mxr.settings import Settings
 
 
 @command(
@@ -147,9 +150,7 @@ def fetch(
     wanted = FetchOptions(request=options, batches=batches, on_miss=action, ort=ort, **values)
     _check(wanted)
     try:
-        # With an output, it does without a cache that cannot be used.
-        with session.cache().staged_beside(wanted.output):
-            document = _fetch(session, wanted)
+        document = _fetch_anywhere(session, wanted)
     except (NoSuchArtifactError, WouldOverwriteError) as error:
         error.message = models.with_name(error.message, wanted.model)
         if action.action != "continue":
@@ -161,6 +162,30 @@ def fetch(
     else:
         for row in document.get("entries", (document,)):
             echo(row["path"])
+
+
+def _fetch_anywhere(session: Session, options: FetchOptions) -> dict[str, Any]:
+    """Fetch from the first registry that has it; have it compiled by the first one where none has it."""
+
+    def attempt(settings: Settings, options: FetchOptions) -> dict[str, Any]:
+        own = session if settings == session.settings else replace(session, settings=settings, opened=[])
+        # With an output, it does without a cache that cannot be used.
+        with own.cache().staged_beside(options.output):
+            return _fetch(own, options)
+
+    if not session.settings.others:
+        return attempt(session.settings, options)
+    from mxr.workflows.several import MISSES, first_that_has
+
+    asked = replace(options, on_miss=OnMiss.parse("fail")) if options.on_miss.compiles else options
+    try:
+        return first_that_has(
+            session.settings, lambda each: attempt(each, asked), lambda line: note(f"mxr: warning: {line}")
+        )
+    except MISSES:
+        if not options.on_miss.compiles:
+            raise
+        return attempt(session.settings.each_registry[0], options)
 
 
 def _fetch(session: Session, options: FetchOptions) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mxr.artifact.target import DynamicDim
 from mxr.cache.store import Cache
@@ -84,6 +84,16 @@ def fetch(  # noqa: PLR0913 - a parameter for each option
         path = mxr.fetch("model.onnx", arch="gfx908", rocm="7.2", migraphx="2.15", batch=8).path
     """
     settings = settings or library_settings()
+    if settings.others:
+        given: dict[str, Any] = {"output": output, "locked": locked, "tag": tag, "offline": offline}
+        given |= {
+            "refresh": refresh,
+            "force": force,
+            "progress": progress,
+            "consumer_options": consumer_options,
+            "inputs": inputs,
+        }
+        return _fetch_anywhere(model, settings, on_miss, {**given, **options})
     name, tag = _tagged(os.fspath(model), tag, locked)
     policy = _on_miss(on_miss, offline=offline, locked=tag if locked is None else locked)
     cache = Cache.of(settings)
@@ -176,6 +186,23 @@ def fetch_set(  # noqa: PLR0913 - a parameter for each option
             return found
         files = variant_set.place_set(found, requests, output, cache).files
         return {batch: replace(each, path=files[batch]) for batch, each in found.items()}
+
+
+def _fetch_anywhere(
+    model: str | os.PathLike[str], settings: Settings, on_miss: str, given: Mapping[str, Any]
+) -> Fetched:
+    """Fetch from the first registry that has it; have it compiled by the first one where none has it."""
+    from mxr.workflows.several import MISSES, first_that_has
+
+    def attempt(each: Settings, action: str) -> Fetched:
+        return fetch(model, settings=each, on_miss=action, **given)
+
+    try:
+        return first_that_has(settings, lambda each: attempt(each, "fail"), lambda line: log_warnings([line]))
+    except MISSES:
+        if on_miss == "fail":
+            raise
+        return attempt(settings.each_registry[0], on_miss)
 
 
 def _tagged(model: str, tag: str | None, locked: object) -> tuple[str, str | None]:

@@ -203,7 +203,7 @@ def test_a_file_that_begins_with_a_byte_order_mark(home: dict[str, str]) -> None
 
 
 def test_every_setting_has_a_variable() -> None:
-    derived = {"home", "sources", "unused", "withheld", "config_dir", "socket_dirs", "proxies", "hub"}
+    derived = {"home", "sources", "unused", "withheld", "config_dir", "socket_dirs", "proxies", "hub", "others"}
     assert set(VARIABLES) == set(Settings.__dataclass_fields__) - derived == {*GIVEN, "token"}
 
 

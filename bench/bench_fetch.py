@@ -1,5 +1,7 @@
 """Fetch speed: 1 GiB from a registry compared with curl and sha256sum; 100 MiB from the cache compared with an import.
 
+And the same program from a registry that is files, behind nginx, compared with a registry's disk.
+
     python bench/bench_fetch.py [--mib 1024] [--rounds 5]
 
 All data is in the page cache, and client and server share the machine's cores. Without curl or nginx the first part is
@@ -20,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from registry_process import registry, variable
@@ -133,6 +136,40 @@ def cold(folder: Path, environ: dict[str, str], mib: int, rounds: int) -> dict[s
     return {"mib": mib, "fetch": ours, "curl": theirs, "ratio": ratio}
 
 
+def files(folder: Path, environ: dict[str, str], rounds: int) -> dict[str, float] | None:
+    """Fetch what `cold` has published from files behind nginx, compared with the registry; then both from the cache."""
+    if not shutil.which("nginx"):
+        return None
+    mxr(environ, "export", "--static", str(folder / "site"), "--all")
+    found: dict[str, float] = {}
+    with nginx(folder) as url:
+        served = {"MXR_CACHE_DIR": str(folder / "served-cache")}
+        static = {"MXR_CACHE_DIR": str(folder / "static-cache"), "MXR_REGISTRY": f"{url}/site"}
+        static_environ = {name: value for name, value in environ.items() if name != "MXR_TOKEN"} | static
+
+        def fetch(own: dict[str, str]) -> None:
+            mxr(own, "fetch", str(MODEL), *ASKED)
+
+        pairs = []
+        for _ in range(rounds):
+            took = []
+            for own in (static_environ, environ | served):
+                shutil.rmtree(own["MXR_CACHE_DIR"], ignore_errors=True)
+                os.sync()
+                took.append(timed(partial(fetch, own)))
+            pairs.append(took)
+        found["cold"] = statistics.median(a / b for a, b in pairs)
+        time.sleep(2.5)
+        fetch(static_environ)
+        fetch(environ | served)
+        *_, found["warm"] = paired(lambda: fetch(static_environ), lambda: fetch(environ | served), rounds * 4)
+    print("fetch from files behind nginx, compared with the registry's disk:")
+    print(
+        f"  ratio {found['cold']:.2f} into an empty cache (limit 1.05), {found['warm']:.2f} from the cache (limit 1.05)"
+    )
+    return found
+
+
 def cached(folder: Path, environ: dict[str, str], rounds: int) -> dict[str, float]:
     """Fetch 100 MiB from the cache, compared with importing the two libraries that fetch needs."""
     path = folder / "hundred.mxr"
@@ -172,6 +209,7 @@ def main() -> None:
             )
             warm = cached(folder, environ, options.rounds)
             rows = {"cached": warm, "cold": cold(folder, environ, options.mib, options.rounds)}
+            rows["files"] = files(folder, environ, options.rounds)
     print(json.dumps(rows))
 
 

@@ -286,6 +286,8 @@ def test_what_a_web_server_gets_wrong(
         ("/index/", (200, json.dumps(document | {"model": "sha256:" + "0" * 64}).encode(), {}), 69),
         ("/index/", (200, json.dumps(document | {"v": 2}).encode(), {}), 69),
         ("/index/", (200, json.dumps(document | {"artifacts": [{"artifact": {}}, 7]}).encode(), {}), 3),
+        ("/index/", (200, json.dumps(document | {"artifacts": 7}).encode(), {}), 69),
+        ("/index/", (200, good + b" " * (64 << 20), {}), 69),
         ("/index/", (200, good, {"Content-Encoding": "gzip"}), 69),
         ("/index/", (302, b"", {"Location": "ftp://elsewhere/index"}), 69),
         ("/index/", (302, b"", {"Location": "/index/loop"}), 69),
@@ -303,6 +305,14 @@ def test_what_a_web_server_gets_wrong(
         assert "Traceback" not in said.err and not (far.home / "model.mxr").exists(), (path, reply)
         web.spoil.clear()
         far("fetch", model, *gpu, "-o", "model.mxr")
+    # Many artifacts of one model, of which this host means one; and others that nobody can read.
+    (row,) = document["artifacts"]
+    many = [{**row, "artifact": {**row["artifact"], "digest": f"{at:064x}"}} for at in range(20_000)]
+    names = json.loads(json.dumps(row).replace("model.mxr", "../../model.mxr"))
+    web.spoil = {"/index/": (200, json.dumps(document | {"artifacts": [*many, names, row]}).encode(), {})}
+    host("among-many", web.url)("fetch", model, *gpu, "-o", "model.mxr")
+    web.spoil = {"/index/": (200, json.dumps(document | {"artifacts": [names]}).encode(), {})}
+    host("dots", web.url)("fetch", model, *gpu, "-o", "model.mxr", expect=3)
     # A redirect to another place is followed, and a server that ignores ranges does no harm.
     web.spoil = {"/blobs/": (302, b"", {"Location": f"file://{site}/mxr.json"})}
     host("last", web.url)("fetch", model, *gpu, expect=69)

@@ -15,6 +15,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
+from functools import cached_property
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import unquote, urljoin, urlsplit
@@ -26,6 +28,7 @@ from mxr.artifact.key import MODEL
 from mxr.artifact.matching import choose_candidate
 from mxr.artifact.misses import MissContext, MissedArtifact
 from mxr.artifact.records import LOST, Model
+from mxr.artifact.target import FAMILY_OF
 from mxr.configuration.hub import SCHEME as HUB
 from mxr.errors import (
     InvalidReplyError,
@@ -42,7 +45,7 @@ from mxr.errors import (
 )
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.protocol import static_form
-from mxr.protocol.static_form import MAX_INDEX, ROOT, ModelIndex, StaticArtifact, StaticRegistry
+from mxr.protocol.static_form import MAX_ARTIFACTS, MAX_INDEX, ROOT, ModelIndex, StaticArtifact, StaticRegistry
 from mxr.util import codec
 from mxr.util.hashing import CHUNK, sha256_hex
 
@@ -65,10 +68,13 @@ FILE = "file://"
 READ_SECONDS = 2.0
 """Seconds for which an index is not read again."""
 
-_READ: dict[str, tuple[float, dict[str, ModelIndex]]] = {}
+_READ: dict[str, tuple[float, dict[str, ReadIndex]]] = {}
 MAX_REDIRECTS = 3
 MAX_ROOT = 1 << 20
 """Bytes of `mxr.json`."""
+
+MAX_READ, MAX_COMPARED = 1_000, 500
+"""Artifacts that a partial request reads, the latest, and those that a miss is compared with, as by a registry."""
 
 MAX_LISTED = 50
 """Ways to complete a partial request that are listed, as by a registry."""
@@ -82,6 +88,51 @@ def is_static_url(url: str) -> bool:
     return url.startswith((FILE, HUB))
 
 
+class ReadIndex:
+    """An index whose artifacts are read as they are needed: it can have many, and a request means few.
+
+    One that cannot be read, or is of another model, is passed over.
+    """
+
+    def __init__(self, head: ModelIndex, rows: Iterable[object]) -> None:
+        self.head = head
+        self._rows = [row for row in rows if isinstance(row, dict) and isinstance(row.get("artifact"), dict)]
+
+    def with_digests(self, digests: Iterable[str]) -> list[StaticArtifact]:
+        """Return the artifacts whose keys have one of these digests."""
+        wanted = {*digests}
+        return list(self._read(row for row in self._rows if row["artifact"].get("digest") in wanted))
+
+    def with_id(self, identity: str) -> StaticArtifact | None:
+        """Return one artifact, or None."""
+        return next(self._read(row for row in self._rows if row["artifact"].get("id") == identity), None)
+
+    def for_archs(self, *archs: str | None) -> Iterator[StaticArtifact]:
+        """Yield the artifacts for these archs, the latest first."""
+        return self._read(row for row in self._latest if _arch(row) in archs)
+
+    def for_others(self, arch: str | None) -> Iterator[StaticArtifact]:
+        """Yield the artifacts for other archs than this one, the latest first."""
+        return self._read(row for row in self._latest if _arch(row) != arch)
+
+    @cached_property
+    def _latest(self) -> list[dict[str, Any]]:
+        return sorted(self._rows, key=lambda row: str(row["artifact"].get("published_at")), reverse=True)
+
+    def _read(self, rows: Iterable[dict[str, Any]]) -> Iterator[StaticArtifact]:
+        for row in rows:
+            with suppress(MxrError):
+                found = codec.decode(StaticArtifact, row, lenient=True)
+                artifact = found.artifact
+                if artifact.key.model == self.head.model and artifact.sound and artifact.manifest:
+                    yield found
+
+
+def _arch(row: Mapping[str, Any]) -> object:
+    key = row["artifact"].get("key")
+    return key.get("arch") if isinstance(key, dict) else ""
+
+
 class StaticClient(Client):
     """The static form of a registry at one URL. Can be used from several threads."""
 
@@ -92,7 +143,7 @@ class StaticClient(Client):
     def resolve(self, request: Request, *, name: str = "", hurry: bool = False) -> artifact_protocol.ResolveReply:  # noqa: ARG002
         """Return the artifact for a request, as a registry would choose it. Raises `NoSuchArtifactError`."""
         index = self._index_of(request.key.model)
-        rows = {each.artifact.id: each.artifact for each in index.artifacts}
+        rows = {each.artifact.id: each.artifact for each in index.with_digests(request.related)}
         candidates = [
             artifact.candidate(related)
             for artifact in rows.values()
@@ -100,22 +151,23 @@ class StaticClient(Client):
             for related in [request.related.get(artifact.digest)]
             if related is not None
         ]
-        chosen = choose_candidate(request.constraints, candidates, serve=index.serve)
+        chosen = choose_candidate(request.constraints, candidates, serve=index.head.serve)
         if chosen is None:
-            raise self._missed(misses.miss_error(request, _missed(index), _context(index)))
+            raise self._missed(misses.miss_error(request, _missed(index, request.key.arch), _context(index)))
         artifact = rows[chosen[0].id]
-        return artifact_protocol.ResolveReply(artifact, chosen[1], {}, _etag(artifact), index.recalls)
+        return artifact_protocol.ResolveReply(artifact, chosen[1], {}, _etag(artifact), index.head.recalls)
 
     def candidates(self, partial: PartialRequest, *, name: str = "", hurry: bool = False) -> Candidates:  # noqa: ARG002
         """Return the ways to complete a partial request. Raises `NoSuchArtifactError` if there is none."""
         index = self._index_of(partial.model)
-        usable = (each.artifact for each in index.artifacts if each.artifact.recall is None)
+        read = list(islice(index.for_archs(partial.arch, FAMILY_OF.get(partial.arch or "")), MAX_READ + 1))
+        usable = (each.artifact for each in read[:MAX_READ] if each.artifact.recall is None)
         programs = ((each.key, each.candidate()) for each in usable if each.state != LOST)
-        found = choice_rules.choices(partial, programs, serve=index.serve)
+        found = choice_rules.choices(partial, programs, serve=index.head.serve)
         if not found:
-            raise self._missed(misses.partial_miss_error(partial, _missed(index), _context(index)))
+            raise self._missed(misses.partial_miss_error(partial, _missed(index, partial.arch), _context(index)))
         varies = choice_rules.varying(found) if len(found) > 1 else {}
-        return Candidates(tuple(found[:MAX_LISTED]), len(found), varies=varies)
+        return Candidates(tuple(found[:MAX_LISTED]), len(found), len(read) > MAX_READ, varies)
 
     def confirm(self, identity: str, etag: str) -> tuple[artifact_protocol.Artifact | None, str]:
         """Return one artifact if its entity tag is not `etag` any more, else None, and its entity tag now."""
@@ -131,10 +183,10 @@ class StaticClient(Client):
 
     def model(self, model: str) -> Model:
         """Return what is said of a model. Raises `NoSuchModelError`."""
-        index = self._index_of(model)
-        if index.claim is None:
+        claim = self._index_of(model).head.claim
+        if claim is None:
             raise NoSuchModelError(f"The registry at {self.url} does not know the model {model}.")
-        return Model(model, index.claim.name, index.claim.inputs, claimed=True)
+        return Model(model, claim.name, claim.inputs, claimed=True)
 
     def model_identities(self, prefix: str) -> tuple[str, ...]:  # noqa: ARG002
         """Return nothing: the files cannot be searched."""
@@ -212,24 +264,22 @@ class StaticClient(Client):
         if not ID.fullmatch(identity):
             raise UsageError(f"{identity[:80]!r} is not the whole id of an artifact.", hint=TAKES_NOTHING)
         for index in self._known.values():
-            for row in index.artifacts:
-                if row.artifact.id == identity:
-                    return row
+            if (row := index.with_id(identity)) is not None:
+                return row
         try:
             name = static_form.artifact_name(identity)
             key = self._parsed(self._whole(name), name).get("key")
             model = key.get("model") if isinstance(key, dict) else None
         except NotFoundError:
             model = None
-        if isinstance(model, str) and MODEL.fullmatch(model):
-            for row in self._index_of(model).artifacts:
-                if row.artifact.id == identity:
-                    return row
+        known = isinstance(model, str) and MODEL.fullmatch(model)
+        if known and (row := self._index_of(str(model)).with_id(identity)) is not None:
+            return row
         self._root()
         raise NotFoundError(f"The registry at {self.url} has no artifact {identity[:12]}.")
 
     @property
-    def _known(self) -> dict[str, ModelIndex]:
+    def _known(self) -> dict[str, ReadIndex]:
         """The indexes that this process read a moment ago, by model: one command has several clients."""
         moment, found = _READ.get(self.url, (0.0, {}))
         if time.monotonic() - moment > READ_SECONDS:
@@ -237,34 +287,29 @@ class StaticClient(Client):
             _READ[self.url] = (time.monotonic(), found)
         return found
 
-    def _index_of(self, model: str) -> ModelIndex:
+    def _index_of(self, model: str) -> ReadIndex:
         """Return the index of a model; one without artifacts where there is none."""
         if (found := self._known.get(model)) is None:
             try:
                 data = self._whole(static_form.index_name(model))
             except NotFoundError:
                 root = self._root()
-                found = ModelIndex(root.registry, root.namespace, model, "any", root.recalls, root.written_at, None, ())
+                head = ModelIndex(root.registry, root.namespace, model, "any", root.recalls, root.written_at, None, ())
+                found = ReadIndex(head, ())
             else:
                 found = self._read_index(model, data)
             self._known[model] = found
-        self.identity, self.recalls = found.registry, found.recalls
+        self.identity, self.recalls = found.head.registry, found.head.recalls
         return found
 
-    def _read_index(self, model: str, data: bytes) -> ModelIndex:
-        """Read an index. An artifact that cannot be read, or is of another model, is passed over."""
-        document = self._parsed(data, static_form.index_name(model))
+    def _read_index(self, model: str, data: bytes) -> ReadIndex:
+        name = static_form.index_name(model)
+        document = self._parsed(data, name)
         rows = document.get("artifacts")
-        sound = []
-        for row in rows if isinstance(rows, list) else ():
-            with suppress(MxrError):
-                found = codec.decode(StaticArtifact, row, lenient=True)
-                if found.artifact.key.model == model and found.artifact.sound and found.artifact.manifest:
-                    sound.append(found)
-        index = self._decoded(ModelIndex, {**document, "artifacts": []}, static_form.index_name(model))
-        if index.model != model:
-            raise InvalidReplyError(f"The registry at {self.url} has the index of another model under this name.")
-        return replace(index, artifacts=tuple(sound))
+        head = self._decoded(ModelIndex, {**document, "artifacts": []}, name)
+        if head.model != model or not isinstance(rows, list) or len(rows) > MAX_ARTIFACTS:
+            raise InvalidReplyError(f"{name} of the registry at {self.url} is not the index of this model.")
+        return ReadIndex(head, rows)
 
     def _root(self) -> StaticRegistry:
         """Return what the folder is, read each time. Raises `NotARegistryError`."""
@@ -422,12 +467,13 @@ def _etag(artifact: artifact_protocol.Artifact) -> str:
     return f'"{sha256_hex(codec.canonical(codec.encode(artifact)).encode())[:32]}"'
 
 
-def _missed(index: ModelIndex) -> Iterable[MissedArtifact]:
-    for row in index.artifacts:
+def _missed(index: ReadIndex, arch: str | None) -> Iterator[MissedArtifact]:
+    for row in islice(chain(index.for_archs(arch), index.for_others(arch)), MAX_COMPARED):
         each = row.artifact
         recall = None if each.recall is None else each.recall.word
         yield MissedArtifact(each.key, each.candidate(), each.state == LOST, recall)
 
 
-def _context(index: ModelIndex) -> MissContext:
-    return MissContext(index.namespace, index.serve, index.claim is not None, "export it again after a promotion")
+def _context(index: ReadIndex) -> MissContext:
+    head = index.head
+    return MissContext(head.namespace, head.serve, head.claim is not None, "export it again after a promotion")

@@ -380,6 +380,7 @@ def test_folders_that_are_not_its_own(
 
 def test_the_first_registry_that_has_it(
     web: WebServer,
+    site: Path,
     registry: Registry,
     own_registry: Callable[..., Registry],
     host: Hosts,
@@ -411,6 +412,18 @@ def test_the_first_registry_that_has_it(
     web.spoil.clear()
     missed = other("fetch", convnet, "--arch", "gfx1100", "--json", expect=3)
     assert missed.error["context"]["reason"] == "unknown_model" and "takes nothing" in missed.error["hint"]
+    # What one has recalled is not taken from another one.
+    registry.ask("PUT", f"/v1/artifacts/{found.json['id']}/recall", {"word": "quarantined", "reason": "wrong"})
+    turned = {"MXR_REGISTRY": f"{registry.url},{web.url}", "MXR_MAX_AGE": "0"}
+    careful = host("careful", registry.url)
+    assert careful("fetch", model, *gpu, "--json", env=turned, expect=3).error["context"]["reason"] == "recalled"
+    registry.ask("DELETE", f"/v1/artifacts/{found.json['id']}/recall")
+    # A tag of a later one.
+    registry.ask("PUT", "/v1/tags/far", {"lock": (site.parent / "mxr.lock").read_text()})
+    assert other("fetch", model, "--tag", "far", "--json", expect=2).err, "the first one is files"
+    turned = {"MXR_REGISTRY": f"{empty.url},{registry.url}"}
+    many("login", registry.url, stdin=tokens.variable(registry.url)["MXR_TOKEN"])
+    assert many("fetch", "convrelu:far", "--json", env=turned).json["id"] == found.json["id"]
     # All else is for the first one.
     many("push", programs.gfx942, "--model", model, "--rocm", "7.2", "--for", "python")
     assert len(empty.ask("GET", "/v1/artifacts").json()["items"]) == 1

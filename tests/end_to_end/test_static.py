@@ -59,8 +59,9 @@ class WebServer:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder.parent)))
+        self.host = f"http://127.0.0.1:{self.server.server_port}"
+        self.url = f"{self.host}/{folder.name}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def end(self) -> None:
@@ -98,11 +99,11 @@ def test_one_command_fetches_from_nginx_python_and_a_folder(
     port, other = free_port(), free_port()
     (snippet,) = re.findall(r"```nginx\n(.*?)```", (ROOT / "docs" / "static.md").read_text(), re.DOTALL)
     server = f"server {{ listen 127.0.0.1:{port}; {snippet.replace('/srv', str(site.parent))} }}"
-    words = [sys.executable, "-m", "http.server", str(other), "--bind", "127.0.0.1", "-d", str(site)]
+    words = [sys.executable, "-m", "http.server", str(other), "--bind", "127.0.0.1", "-d", str(site.parent)]
     plain = Program(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         with run_nginx(tmp_path / "nginx", server, port):
-            urls = (f"http://127.0.0.1:{port}/mxr", f"http://127.0.0.1:{other}", f"file://{site}")
+            urls = (f"http://127.0.0.1:{port}/mxr", f"http://127.0.0.1:{other}/mxr", f"file://{site}")
             eventually(lambda: answers(other))
             got = set()
             for at, url in enumerate(urls):
@@ -128,13 +129,17 @@ def test_a_resolve_is_one_index_and_a_warm_one_nothing(
     # It is for the registry with a server.
     far.environ["MXR_TOKEN"] = f"mxr_{'ab' * 6}_{'cd' * 32}"
     far("fetch", model, *gpu)
-    kinds = [path.split("/")[1] for path in web.asked]
+    kinds = [path.split("/")[2] for path in web.asked]
     assert kinds == ["mxr.json", "index", "blobs"], "what it is, the choice, and the bytes"
     web.asked.clear()
     far("fetch", model, *gpu)
     assert web.asked == []
     far("fetch", model, *gpu, env={"MXR_MAX_AGE": "0"})
-    assert {path.split("/")[1] for path in web.asked} <= {"artifacts", "index"}
+    assert {path.split("/")[2] for path in web.asked} <= {"artifacts", "index"}
+    # Another program of this host that takes the port of a registry is none.
+    squatted = host("squatted", web.host)
+    (site.parent / "mxr.json").write_bytes((site / "mxr.json").read_bytes())
+    assert squatted("fetch", model, *gpu, "--json", expect=69).error["code"] == "not_a_registry"
     # A lock, and what is open.
     fresh = host("fresh", web.url)
     fresh("fetch", "--locked", site.parent / "mxr.lock", "-o", "out/")
@@ -201,7 +206,7 @@ def test_a_repository_of_the_hub(site: Path, host: Hosts, model: Path, gpu: tupl
         far = host("far", "hf://team/models@v1/programs")
         far.environ |= {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_TOKEN": "hf_secret"}
         far("fetch", model, *gpu, "-o", "model.mxr")
-        assert (far.home / "model.mxr").read_bytes() and [path.split("/")[1] for path in cdn.asked] == ["blobs"]
+        assert (far.home / "model.mxr").read_bytes() and [path.split("/")[2] for path in cdn.asked] == ["blobs"]
         assert len(asked) == 3 and all(known for _, known in asked), "one is asked again: index, index, bytes"
         # The token of a file, and none.
         by_file = host("by-file", "hf://team/models@v1/programs")

@@ -11,6 +11,7 @@ from contextlib import suppress
 from mxr.cache.folder import CacheFolder
 from mxr.cache.partition import CachePolicy
 from mxr.cache.store import VERSION
+from mxr.client.credentials import is_loopback_url
 from mxr.client.registry import Client
 from mxr.configuration.hub import SCHEME as HUB
 from mxr.errors import MxrError
@@ -30,7 +31,10 @@ def open_client(settings: Settings) -> Client:
         from mxr.client.static import StaticClient
 
         return StaticClient(settings)
-    if not url.startswith(("http://", "https://")) or "registry" not in settings.sources:
+    # A port of this host belongs to whichever program takes it: files there are taken below a path only, which nobody
+    # configures for a registry.
+    may_be_files = url.startswith(("http://", "https://")) and not (is_loopback_url(url) and url.count("/") == 2)
+    if not may_be_files or "registry" not in settings.sources:
         return Client(settings)
     policy = CachePolicy.of(settings)
     folder, home = CacheFolder(settings.cache_dir, VERSION, policy.owners), f"registries/{policy.home}"

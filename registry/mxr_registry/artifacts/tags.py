@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from mxr.artifact.limits import MAX_PINNED
 from mxr.artifact.manifest import check_sha256
 from mxr.errors import Json, MxrError, NoSuchArtifactError, NotFoundError
-from mxr.protocol.tags import MAX_REVISIONS, MoveTag, Tag, TagRevision, check_tag
+from mxr.protocol.tags import MAX_REVISIONS, TAG_NAME, MoveTag, Tag, TagRevision, check_tag
 from mxr.util import codec
 from mxr.util.codec import Timestamp, encode
 from mxr.util.hashing import sha256_hex
@@ -26,6 +26,9 @@ from mxr_registry.database.tables import LockRevisionRow, LockRow
 
 from . import locks, recalls
 from .locks import TAG
+
+MAX_NUMBER = 2**31 - 1
+"""The largest number of a revision that a column can hold."""
 
 
 def move_tag(db: Database, namespace: str, name: str, move: MoveTag, by: str) -> tuple[TagRevision, bool]:
@@ -84,9 +87,11 @@ def _move(
 
 def show_tag(session: Session, namespace: str, name: str, revision: int | None = None) -> Tag:
     """Return what a tag names, or what it named in a revision. Raises `NotFoundError`."""
+    if TAG_NAME.fullmatch(name) is None:
+        raise _unknown(name)
     query = _query(namespace, name, LockRevisionRow.text)
     if revision is not None:
-        query = query.where(LockRevisionRow.number == revision)
+        query = query.where(LockRevisionRow.number == min(max(revision, 0), MAX_NUMBER))
     row = session.execute(query.limit(1)).first()
     if row is None:
         raise _no_tag(session, namespace, name, revision)
@@ -95,9 +100,9 @@ def show_tag(session: Session, namespace: str, name: str, revision: int | None =
 
 def list_revisions(session: Session, namespace: str, name: str) -> Json:
     """Return the JSON value of `Tags` with the revisions of one tag, the latest first. Raises `NotFoundError`."""
-    rows = session.execute(_query(namespace, name)).all()
+    rows = session.execute(_query(namespace, name)).all() if TAG_NAME.fullmatch(name) else []
     if not rows:
-        raise _no_tag(session, namespace, name)
+        raise _unknown(name)
     return {"items": [encode(_revision(row)) for row in rows], "next": None}
 
 
@@ -157,9 +162,14 @@ def _revision(row: Row) -> TagRevision:
     return TagRevision(name, row.number, row.sha256, row.artifacts, row.created_by, moment, row.repeats)
 
 
-def _no_tag(session: Session, namespace: str, name: str, revision: int | None = None) -> NotFoundError:
-    context = {"object": "tag"}
+def _unknown(name: str) -> NotFoundError:
+    return NotFoundError(
+        f"There is no tag {name[:120]!r}.", hint="`mxr tag` lists the tags.", context={"object": "tag"}
+    )
+
+
+def _no_tag(session: Session, namespace: str, name: str, revision: int | None) -> NotFoundError:
     if revision is not None and session.execute(_query(namespace, name).limit(1)).first() is not None:
         hint = f"`mxr tag {name}` lists the revisions that are kept."
-        return NotFoundError(f"The tag {name} has no revision {revision}.", hint=hint, context=context)
-    return NotFoundError(f"There is no tag {name[:120]!r}.", hint="`mxr tag` lists the tags.", context=context)
+        return NotFoundError(f"The tag {name} has no revision {revision}.", hint=hint, context={"object": "tag"})
+    return _unknown(name)

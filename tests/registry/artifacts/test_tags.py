@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from registry.registry_client import Parts, RegistryUnderTest, on_sqlite
+from registry.registry_client import Parts, RegistryUnderTest
 
 from mxr.protocol.tags import MAX_REVISIONS
 
@@ -103,7 +103,6 @@ def test_many_who_move_a_tag_at_once_leave_a_whole_history(server: RegistryUnder
         assert server.call("DELETE", f"/v1/artifacts/{id}")[0] == 403
 
 
-@on_sqlite
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [
@@ -122,7 +121,14 @@ def test_many_who_move_a_tag_at_once_leave_a_whole_history(server: RegistryUnder
         ("PUT", "/v1/tags/ok", {"lock": "x" * ((4 << 20) + 1)}, 422),
         ("PUT", "/v1/tags/ok", {"revision": 1}, 404),
         ("PUT", "/v1/tags/ok", b"{", 400),
+        ("PUT", "/v1/tags/ok", {"revision": 10**30}, 422),
+        ("PUT", "/v1/tags/ok", {"revision": 0}, 404),
         ("GET", "/v1/tags/nobody", None, 404),
+        ("GET", f"/v1/tags/nobody?revision={10**30}", None, 404),
+        ("GET", "/v1/tags/nobody?revision=-1", None, 404),
+        ("GET", "/v1/tags/a%00b", None, 404),
+        ("GET", "/v1/tags/a%00b/revisions", None, 404),
+        ("DELETE", "/v1/tags/a%00b", None, 404),
         ("GET", "/v1/tags/nobody/revisions", None, 404),
         ("DELETE", "/v1/tags/nobody", None, 404),
     ],

@@ -417,6 +417,7 @@ def test_the_first_registry_that_has_it(
     web.spoil.clear()
     missed = other("fetch", convnet, "--arch", "gfx1100", "--json", expect=3)
     assert missed.error["context"]["reason"] == "unknown_model" and "takes nothing" in missed.error["hint"]
+    assert many("config", "--json").json["settings"]["registry"]["value"] == many.environ["MXR_REGISTRY"]
     # What one has recalled is not taken from another one.
     registry.ask("PUT", f"/v1/artifacts/{found.json['id']}/recall", {"word": "quarantined", "reason": "wrong"})
     turned = {"MXR_REGISTRY": f"{registry.url},{web.url}", "MXR_MAX_AGE": "0"}

@@ -78,6 +78,7 @@ def _settings(found: Settings) -> dict[str, dict[str, Any]]:
         for setting in settings_of("", Settings)
         if setting.name not in NAMES
     }
+    rows["registry"]["value"] = ",".join((found.registry, *found.others))
     return rows | {"proxy": {"value": proxy and proxy.address, "from": variable or BUILT_IN}}
 
 

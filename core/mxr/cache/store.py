@@ -4,6 +4,7 @@
         files/ab/<sha256>                      a complete program, read-only, verified before it gets this name
         files/ab/.mxr-partial-<sha256>         what an interrupted download left of it
         registries/<name>/registry.json        a registry URL with a namespace, and the UUID that answered there last
+        registries/<name>/static.json          when this URL was found to be that of files, see `workflows.connection`
         registries/<name>/<uuid>/              the partition of that registry, see `partition`
         imported/                              the partition of imported bundles, whose records have no age
         local/models/<hash>.json               the inputs of models that were read on this host

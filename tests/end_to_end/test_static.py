@@ -140,8 +140,15 @@ def test_a_resolve_is_one_index_and_a_warm_one_nothing(
     squatted = host("squatted", web.host)
     (site.parent / "mxr.json").write_bytes((site / "mxr.json").read_bytes())
     assert squatted("fetch", model, *gpu, "--json", expect=69).error["code"] == "not_a_registry"
-    # A lock, and what is open.
+    # A lock, and what is open; what needs no server.
     fresh = host("fresh", web.url)
+    fresh("lock", model, *gpu)
+    fresh("lock", "--check")
+    id = json.loads((fresh.home / "mxr.lock").read_text())["entries"][0]["id"]
+    assert fresh("show", id, "--json").json["provenance"]["tool"] == "mxr push"
+    assert "urn:mxr:accepted:v1" in fresh("show", id, "--statement").out
+    fresh("statement", "export", id, "-o", "statement.json", "--key", "registry.pem")
+    assert "all 64 digits" in fresh("show", id[:12], expect=2).err
     fresh("fetch", "--locked", site.parent / "mxr.lock", "-o", "out/")
     assert "exact" in fresh("fetch", model, "--arch", "gfx908", "--json").json["match"]
 

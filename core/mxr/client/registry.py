@@ -17,7 +17,7 @@ from urllib.parse import quote
 from mxr.artifact.attributes import Request
 from mxr.artifact.manifest import Blob
 from mxr.artifact.partial import PartialRequest
-from mxr.configuration.hub import SCHEME as HUB
+from mxr.configuration.hub import names_files
 from mxr.display.text import redact_url
 from mxr.errors import (
     InvalidReplyError,
@@ -101,9 +101,6 @@ class Client:
     Unless stated otherwise, requests are repeated as `retry.request_policy` says. urllib3 is imported with the first
     request, to keep a fetch from the cache fast.
     """
-
-    static = False
-    """Whether it is files, which take nothing (`static.StaticClient`)."""
 
     def __init__(self, settings: Settings, *, connections: int = 8) -> None:
         self.url = settings.registry
@@ -588,7 +585,7 @@ class Client:
         """Make one attempt: returns a reply with a status below 400, and raises the error in any other."""
         import urllib3
 
-        if self.url.startswith(("file:", HUB)):
+        if names_files(self.url):
             raise self.takes_nothing()
         timeout, header = self._settings.timeout, self._credentials.header()
         try:

@@ -29,6 +29,7 @@ from mxr.artifact.matching import choose_candidate
 from mxr.artifact.misses import MissContext, MissedArtifact
 from mxr.artifact.records import LOST, Model
 from mxr.artifact.target import FAMILY_OF
+from mxr.configuration.hub import FILE
 from mxr.configuration.hub import SCHEME as HUB
 from mxr.errors import (
     InvalidReplyError,
@@ -63,8 +64,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FILE = "file://"
-
 READ_SECONDS = 2.0
 """Seconds for which an index is not read again."""
 
@@ -81,11 +80,6 @@ MAX_LISTED = 50
 
 ID = re.compile("[0-9a-f]{64}")
 TAKES_NOTHING = "It is files that `mxr export --static` wrote."
-
-
-def is_static_url(url: str) -> bool:
-    """Whether a URL can only be that of a static registry."""
-    return url.startswith((FILE, HUB))
 
 
 class ReadIndex:
@@ -135,8 +129,6 @@ def _arch(row: Mapping[str, Any]) -> object:
 
 class StaticClient(Client):
     """The static form of a registry at one URL. Can be used from several threads."""
-
-    static = True
 
     # --- requests ---
 
@@ -262,7 +254,10 @@ class StaticClient(Client):
 
     def _row(self, identity: str) -> StaticArtifact:
         if not ID.fullmatch(identity):
-            raise UsageError(f"{identity[:80]!r} is not the whole id of an artifact.", hint=TAKES_NOTHING)
+            raise UsageError(
+                f"{identity[:80]!r} is not the whole id of an artifact.",
+                hint=f"Give all 64 digits: the registry at {self.url} is files, which are not searched.",
+            )
         for index in self._known.values():
             if (row := index.with_id(identity)) is not None:
                 return row

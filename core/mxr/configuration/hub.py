@@ -23,6 +23,13 @@ URL = re.compile(
 )
 MAX_TOKEN = 4096
 
+FILE = "file://"
+
+
+def names_files(url: str) -> bool:
+    """Whether a URL can only be that of a registry that is files: a folder, or one in a repository of the hub."""
+    return url.startswith((FILE, SCHEME))
+
 
 @dataclass(frozen=True, slots=True)
 class Hub:

@@ -30,7 +30,7 @@ from .envelope import Envelope
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
-ACCEPTED, BUILT = KINDS = ("urn:mxr:accepted:v1", "urn:mxr:built:v1")
+ACCEPTED, BUILT = "urn:mxr:accepted:v1", "urn:mxr:built:v1"
 
 MAX_SUBJECTS = 10_000
 
@@ -77,7 +77,7 @@ class Accepted:
     def refuse_other(self, artifact: Artifact) -> None:
         """Raise `OtherRecordError` if it does not say exactly this of the artifact, whose manifest is known."""
         assert artifact.manifest is not None
-        _refuse_other(self, artifact.id, artifact.key, artifact.manifest, artifact.attributes)
+        _refuse_other(self, artifact.id, artifact.digest, artifact.key, artifact.manifest, artifact.attributes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Built:
         unsaid = {name: value for name, value in unsaid.items() if getattr(said, name) == value}
         if set(said.libraries) <= set(attributes.libraries):
             unsaid["libraries"] = said.libraries
-        _refuse_other(self, id, key, manifest, replace(attributes, **unsaid))
+        _refuse_other(self, id, key.digest, key, manifest, replace(attributes, **unsaid))
 
 
 def statement(kind: str, files: Mapping[str, str], predicate: Json) -> Json:
@@ -127,11 +127,13 @@ def _read(cls: type[T], kind: str, document: Json) -> T:
     return codec.decode(cls, {"files": subjects_of(document), **said}, "predicate")
 
 
-def _refuse_other(said: Accepted | Built, id: str, key: Key, manifest: Manifest, attributes: Attributes) -> None:
+def _refuse_other(
+    said: Accepted | Built, id: str, digest: str, key: Key, manifest: Manifest, attributes: Attributes
+) -> None:
     """Raise `OtherRecordError` for a record of another artifact. `attributes`: what it may say of them."""
     pairs = {
         "artifact": (said.artifact, id),
-        "digest": (said.digest, key.digest),
+        "digest": (said.digest, digest),
         "files": (dict(said.files), {file.name: file.sha256 for file in manifest.files}),
         "key": (dict(said.key), key.to_json()),
         "attributes": (codec.decode(Attributes, dict(said.attributes), lenient=True), attributes),

@@ -13,7 +13,7 @@ from mxr.cache.partition import CachePolicy
 from mxr.cache.store import VERSION
 from mxr.client.credentials import is_loopback_url
 from mxr.client.registry import Client
-from mxr.configuration.hub import SCHEME as HUB
+from mxr.configuration.hub import names_files
 from mxr.errors import MxrError
 from mxr.settings import Settings
 
@@ -27,7 +27,7 @@ PATIENCE = 5.0
 def open_client(settings: Settings) -> Client:
     """Return the client of the registry of these settings. It connects at most to find out what answers there."""
     url = settings.registry
-    if url.startswith(("file:", HUB)):
+    if names_files(url):
         from mxr.client.static import StaticClient
 
         return StaticClient(settings)

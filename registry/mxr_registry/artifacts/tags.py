@@ -70,15 +70,17 @@ def _move(
         return _revision(before), False
     rows = locks.artifacts_of(session, namespace, ids)
     # A rollback must not wait until what served yesterday may serve again by another rule.
-    locks.refuse_unserved(session, namespace, rows, set(locks.ids_of(session, lock.seq)))
+    kept = set(locks.ids_of(session, lock.seq))
+    locks.refuse_unserved(session, namespace, rows, kept)
     for each in rows:
         recalls.refuse_quarantined(each)
     number, row = 1 if before is None else before.number + 1, LockRevisionRow
     made = {"lock": lock.seq, "number": number, "sha256": digest, "text": text, "artifacts": len(rows)}
     session.execute(insert(row).values(**made, created_at=moment, created_by=by, repeats=repeats))
-    session.execute(delete(row).where(row.lock == lock.seq, row.number <= number - MAX_REVISIONS))
-    texts = session.execute(select(row.text).where(row.lock == lock.seq)).scalars()
-    kept = {id for each in texts for id in _ids(each)}
+    if number > MAX_REVISIONS:
+        session.execute(delete(row).where(row.lock == lock.seq, row.number <= number - MAX_REVISIONS))
+        texts = session.execute(select(row.text).where(row.lock == lock.seq)).scalars()
+        kept = {id for each in texts for id in _ids(each)}
     locks.pin(session, lock.seq, {each.seq for each in rows} | locks.pinned_of(session, lock.seq, kept))
     detail = {"revision": number, "artifacts": len(rows)} | ({"repeats": repeats} if repeats else {})
     trail.record(session, "tag.move", name, detail, namespace=namespace)

@@ -21,9 +21,7 @@ from mxr.configuration.config_file import (
     user_config_dir,
     user_socket_dirs,
 )
-from mxr.configuration.hub import SCHEME as HUB
-from mxr.configuration.hub import URL as HUB_URL
-from mxr.configuration.hub import Hub
+from mxr.configuration.file_urls import BUCKET, BUCKET_URL, HUB, HUB_URL, Hub
 from mxr.configuration.proxies import Proxies
 from mxr.configuration.schema import BYTES, SECONDS, VARIABLES, Setting, check_registry_id, setting, settings_of
 from mxr.errors import UsageError
@@ -56,6 +54,10 @@ def _check_url(url: str) -> str:
     if url.startswith(HUB):
         if not HUB_URL.fullmatch(url):
             raise ValueError("hf://ORG/REPO/PATH or hf://ORG/REPO@REVISION/PATH")
+        return url
+    if url.startswith(BUCKET):
+        if not BUCKET_URL.fullmatch(url):
+            raise ValueError("s3://BUCKET/PREFIX")
         return url
     if "@" in url:
         # Not quoted: the part before it may be a password.

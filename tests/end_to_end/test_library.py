@@ -57,7 +57,7 @@ WARM = {
     "mxr.onnxfile": "binding external file_types graph protobuf reader",
     "mxr.plans": "plan",
     "mxr.request": "builder defaults model",
-    "mxr.configuration": "config_file hub proxies schema",
+    "mxr.configuration": "config_file file_urls proxies schema",
     "mxr.util": "codec disk doc frozen hashing",
     "mxr.workflows": "fetch preparation",
     "mxr_cli": "byte_progress main help options output",

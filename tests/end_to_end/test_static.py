@@ -23,6 +23,7 @@ from harness import tokens
 from harness.programs import Program
 from paths import ROOT
 from servers.nginx import free_port, run_nginx
+from servers.swift import Bucket
 
 from .conftest import Programs
 from .stack import Host, Registry, eventually
@@ -173,6 +174,60 @@ def test_misses_have_the_reasons_of_a_registry(
         if words[0] != "push":
             assert "is files" in far(*words, expect=2).err
     assert "is files" in far("fetch", convnet, *gpu, "--on-miss", "wait=1s", expect=2).err
+
+
+def test_a_bucket(
+    mxr: Host, bucket: Bucket, host: Hosts, model: Path, programs: Programs, gpu: tuple[str, ...], tmp_path: Path
+) -> None:
+    aws = {name: value for name, value in bucket.environ.items() if name.startswith("AWS_")}
+    aws["AWS_ENDPOINT_URL_S3"] = bucket.endpoint
+    url = f"s3://{bucket.name}/mxr"
+    mxr("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python")
+    mxr.environ |= aws
+    first = mxr("export", "--static", url, "--all", "--json").json
+    assert (first["place"], first["models"] >= 1, first["written"] >= 5) == (url, True, True)
+    assert mxr("export", "--static", url, "--all", "--prune", "--json").json["written"] == 1, "mxr.json"
+    # Several at once, with another program.
+    mxr("push", programs.gfx942, "--model", model, "--rocm", "7.2", "--for", "python")
+    killed = mxr.start("export", "--static", url, "--all")
+    killed.kill()
+    killed.communicate()
+    writers = [mxr.start("export", "--static", url, "--all") for _ in range(2)]
+    for writer in writers:
+        _, err = writer.communicate(timeout=240)
+        assert writer.returncode == 0, err
+    far = host("far", url)
+    far.environ |= aws
+    other = ["gfx942:sramecc+:xnack-" if word.startswith("gfx908") else word for word in gpu]
+    for each in (gpu, other):
+        assert far("fetch", model, *each, "-o", f"{each[1][:6]}.mxr", "--json").json["source"] == "registry"
+        assert far("fetch", model, *each, "--offline", "--json").json["source"] == "cache"
+    missed = far("fetch", model, "--arch", "gfx1100", "--json", expect=3).error
+    assert "takes nothing" in missed["hint"]
+    # The same files from a web server, such as the bucket's own.
+    for name in bucket.client.get_paginator("list_objects_v2").paginate(Bucket=bucket.name).search("Contents[].Key"):
+        path = tmp_path / "copy" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bucket.client.get_object(Bucket=bucket.name, Key=name)["Body"].read())
+    host("copied", f"file://{tmp_path}/copy/mxr")("fetch", model, *gpu)
+    # What is wrong is said.
+    fresh = host("fresh", url)
+    fresh.environ |= aws | {"MXR_RETRY": "0"}
+    wrong: list[tuple[dict[str, str], int, str]] = [
+        ({"MXR_REGISTRY": f"s3://{bucket.name}/nothing"}, 69, "no mxr.json"),
+        ({"MXR_REGISTRY": "s3://no-such-bucket/mxr"}, 69, "the bucket does not exist"),
+        ({"AWS_SECRET_ACCESS_KEY": "other"}, 69, "the signature is wrong"),
+        ({"AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{free_port()}"}, 75, "is unreachable"),
+        ({"MXR_REGISTRY": "s3://bucket/../mxr"}, 2, "s3://BUCKET/PREFIX"),
+    ]
+    for env, code, text in wrong:
+        said = fresh("fetch", model, *gpu, env=env, expect=code)
+        assert text in said.err and "Traceback" not in said.err, (env, said.err)
+    program = f"import sys, mxr; sys.modules['boto3'] = None; mxr.fetch({str(model)!r}, arch='gfx908')"
+    assert "pip install boto3" in fresh.python(program, expect=1).err
+    # An unreachable bucket is passed over.
+    env = {"MXR_REGISTRY": f"s3://no-such-bucket/mxr,{url}"}
+    assert "was passed over" in fresh("fetch", model, *gpu, env=env).err
 
 
 def test_a_repository_of_the_hub(site: Path, host: Hosts, model: Path, gpu: tuple[str, ...], tmp_path: Path) -> None:

@@ -23,9 +23,8 @@ ID = re.compile(r"[0-9a-f]{8,64}")
 @click.option("--include-removed", is_flag=True, help="Export also artifacts that were removed from the registry.")
 @click.option(
     "--static",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="FOLDER",
-    help="Write a registry that is files instead, or bring FOLDER up to date: for any web server, bucket or disk.",
+    metavar="PLACE",
+    help="Write a registry that is files instead, or bring it up to date: a folder, or s3://BUCKET/PREFIX.",
 )
 @click.option(
     "--all", "everything", is_flag=True, help="With --static: all artifacts; those that are gone go there, too."
@@ -37,12 +36,12 @@ def export(
     sources: tuple[str, ...],
     output: Path | None,
     include_removed: bool,
-    static: Path | None,
+    static: str | None,
     everything: bool,
     prune: bool,
 ) -> None:
     """Write the artifacts of a LOCK, or the artifacts with these IDs, to a tar file for hosts without network access,
-    or with --static to a folder that is a registry without a server.
+    or with --static to a place that is a registry without a server.
 
     Data that several artifacts share is stored once. The same lock always gives the same bytes. The tar is an OCI image
     layout: oras can copy it to any OCI registry, under the tag mxr.
@@ -54,12 +53,13 @@ def export(
     mxr export mxr.lock -o bundle.tar
     mxr import bundle.tar                          on the host without network access
     mxr export --static /srv/mxr mxr.lock          files, which any web server serves
+    mxr export --static s3://models/mxr --all      objects of a bucket, with the AWS settings of this host
     mxr fetch model.onnx --registry https://cdn.example.com/mxr
     """
     if (output is None) == (static is None):
-        raise UsageError("Where to?", hint="Give -o FILE for a bundle, or --static FOLDER.")
+        raise UsageError("Where to?", hint="Give -o FILE for a bundle, or --static PLACE.")
     if static is None and (everything or prune):
-        raise UsageError("--all and --prune need --static.", hint="Add --static FOLDER.")
+        raise UsageError("--all and --prune need --static.", hint="Add --static PLACE.")
     if not sources and not everything:
         raise UsageError(
             "There is nothing to export.", hint="Give a lock file, ids of artifacts, or --static with --all."
@@ -87,13 +87,13 @@ def export(
     echo(f"{done.path}: {counted(len(done.artifacts), 'artifact')}, {format_size(done.size)}")
 
 
-def _export_static(session: Session, sources: tuple[str, ...], folder: Path, *, everything: bool, prune: bool) -> None:
-    from mxr.bundle import static_export
+def _export_static(session: Session, sources: tuple[str, ...], where: str, *, everything: bool, prune: bool) -> None:
+    from mxr.bundle import static_export, static_places
     from mxr.plans import pins
 
     if sources and everything:
         raise UsageError("--all needs no LOCK and no ID.", hint="Omit one of them.")
-    client = session.client()
+    place, client = static_places.open_place(where), session.client()
     if everything:
         artifacts = list(static_export.all_artifacts(client))
     else:
@@ -101,15 +101,15 @@ def _export_static(session: Session, sources: tuple[str, ...], folder: Path, *, 
         entries = lock.entries if lock else ()
         artifacts = [pins.check_pinned(entry, client.artifact(entry.id)) for entry in entries]
         artifacts += [client.artifact(identity) for identity in identities]
-    writer = static_export.StaticWriter(folder, client, session.cache())
+    writer = static_export.StaticWriter(place, client, session.cache())
     done = writer.write(artifacts, whole=everything, prune=prune)
     if session.as_json:
-        document = {"folder": str(done.path), "artifacts": done.artifacts, "models": done.models}
+        document = {"place": done.where, "artifacts": done.artifacts, "models": done.models}
         print_json({**document, "written": done.written, "size": done.size, "pruned": done.pruned})
         return
     pruned = f", {counted(done.pruned, 'file')} removed" if prune else ""
     what = f"{counted(done.artifacts, 'artifact')} of {counted(done.models, 'model')}"
-    echo(f"{done.path}: {what}; {counted(done.written, 'file')} written, {format_size(done.size)}{pruned}")
+    echo(f"{done.where}: {what}; {counted(done.written, 'file')} written, {format_size(done.size)}{pruned}")
 
 
 def _parse_sources(sources: tuple[str, ...]) -> tuple[LockFile | None, list[str]]:

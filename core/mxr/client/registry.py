@@ -17,7 +17,7 @@ from urllib.parse import quote
 from mxr.artifact.attributes import Request
 from mxr.artifact.manifest import Blob
 from mxr.artifact.partial import PartialRequest
-from mxr.configuration.hub import names_files
+from mxr.configuration.file_urls import names_files
 from mxr.display.text import redact_url
 from mxr.errors import (
     InvalidReplyError,

@@ -2,6 +2,7 @@
 
     https://cdn.example.com/mxr     GET of each file, without a token
     file:///srv/mxr                 the files themselves
+    s3://BUCKET/mxr                 a bucket, with the credentials of AWS
     hf://ORG/REPO@REV/mxr           a folder of a repository of Hugging Face, with the token of HF_TOKEN to the hub only
 
 Requests are decided here, over the index of their model, by the rules of a registry. Such a registry takes nothing:
@@ -29,8 +30,7 @@ from mxr.artifact.matching import choose_candidate
 from mxr.artifact.misses import MissContext, MissedArtifact
 from mxr.artifact.records import LOST, Model
 from mxr.artifact.target import FAMILY_OF
-from mxr.configuration.hub import FILE
-from mxr.configuration.hub import SCHEME as HUB
+from mxr.configuration.file_urls import BUCKET, FILE, HUB
 from mxr.errors import (
     InvalidReplyError,
     MxrError,
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from mxr.artifact.partial import PartialRequest
     from mxr.protocol.recalls import RecallList
     from mxr.protocol.statements import RegistryKeys, Statements
+    from mxr.s3.user_bucket import UserBucket
 
 T = TypeVar("T")
 
@@ -374,7 +375,9 @@ class StaticClient(Client):
         return retry(self._requests, attempt)
 
     def _opened(self, name: str, seconds: float, start: int = 0) -> AbstractContextManager[Iterator[bytes]]:
-        return self._file(name, start) if self.url.startswith(FILE) else self._page(name, seconds, start)
+        if self.url.startswith(FILE):
+            return self._file(name, start)
+        return self._object(name, start) if self.url.startswith(BUCKET) else self._page(name, seconds, start)
 
     @contextmanager
     def _file(self, name: str, start: int) -> Iterator[Iterator[bytes]]:
@@ -387,6 +390,22 @@ class StaticClient(Client):
             raise NotFoundError(f"There is no {name} at {self.url}.") from None
         except OSError as problem:
             raise UnreachableError(f"Cannot read {path}: {problem.strerror}.") from None
+
+    @cached_property
+    def _bucket(self) -> UserBucket:
+        from mxr.s3.user_bucket import UserBucket
+
+        return UserBucket(self.url, self._settings.timeout)
+
+    @contextmanager
+    def _object(self, name: str, start: int) -> Iterator[Iterator[bytes]]:
+        body = self._bucket.bucket.get(self._bucket.key(name), start)
+        if body is None:
+            raise NotFoundError(f"There is no {name} at {self.url}.")
+        try:
+            yield iter(lambda: body.read(CHUNK), b"")
+        finally:
+            body.close()
 
     @contextmanager
     def _page(self, name: str, seconds: float, start: int) -> Iterator[Iterator[bytes]]:

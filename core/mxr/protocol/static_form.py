@@ -29,6 +29,12 @@ FORMAT = "mxr-static"
 VERSION = 1
 ROOT = "mxr.json"
 
+IMMUTABLE = ("blobs", "statements", "recalls")
+FOLDERS = (*IMMUTABLE, "artifacts")
+"""The folders whose files something else names."""
+
+INDEXES = "index"
+
 MAX_INDEX = 64 << 20
 """Bytes of an index, and of any other document."""
 
@@ -85,7 +91,12 @@ class StaticRegistry:
 
 def index_name(model: str) -> str:
     """Return the name of the index of a model by its whole identity."""
-    return f"index/{model.removeprefix(MODEL_PREFIX)}.json"
+    return f"{INDEXES}/{model.removeprefix(MODEL_PREFIX)}.json"
+
+
+def is_immutable(name: str) -> bool:
+    """Whether a file of this name never changes."""
+    return name.startswith(tuple(f"{folder}/" for folder in IMMUTABLE))
 
 
 def artifact_name(id: str) -> str:

@@ -13,7 +13,7 @@ from mxr.cache.partition import CachePolicy
 from mxr.cache.store import VERSION
 from mxr.client.credentials import is_loopback_url
 from mxr.client.registry import Client
-from mxr.configuration.hub import names_files
+from mxr.configuration.file_urls import names_files
 from mxr.errors import MxrError
 from mxr.settings import Settings
 

@@ -16,8 +16,8 @@ from mxr.configuration.reading import HiddenValueError, ServiceValues, read_serv
 from mxr.configuration.schema import SECONDS, ServiceSchema, check_registry_id, setting
 from mxr.display.text import redact_url
 from mxr.errors import UsageError
+from mxr.s3.s3_settings import S3Settings
 from mxr_registry.storage.reserve import DiskReserve
-from mxr_registry.storage.s3_settings import S3Settings
 
 from .connections import ConnectionSettings, read_url
 from .job_rules import POOLS_EXAMPLE, JobRules, declared_pools

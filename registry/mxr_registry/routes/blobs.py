@@ -22,6 +22,7 @@ from mxr.artifact.manifest import NO_CHAIN, Blob, check_sha256
 from mxr.errors import InterruptionError, TooLargeError, UsageError
 from mxr.protocol.access import FETCH, WORK
 from mxr.protocol.artifacts import FOLLOWS_HEADER, MAX_FOLLOWED, Missing, MissingRequest
+from mxr.s3.s3_settings import is_loopback
 from mxr.util.hashing import Hasher
 from mxr_registry.access.scopes import Caller
 from mxr_registry.artifacts import blobs
@@ -30,7 +31,6 @@ from mxr_registry.server.bodies import Large
 from mxr_registry.server.fair_places import Requester, UploadSlots
 from mxr_registry.server.ranges import RangesDep, bytes_response
 from mxr_registry.server.scoped import fixed_path
-from mxr_registry.storage.s3_settings import is_loopback
 from mxr_registry.storage.store import ChunkSize, Upload
 
 from .deps import BlobSha256, CallerDep, RequesterDep, Services, ServicesDep, created, scoped_router

@@ -6,9 +6,9 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from mxr.display.text import redact
 from mxr.errors import UsageError
+from mxr.s3.s3_settings import S3Settings
 
 from .local import LocalStore
-from .s3_settings import S3Settings
 from .store import Store
 
 __all__ = ["S3Settings", "Store", "open_store"]
@@ -29,8 +29,9 @@ def open_store(url: str, s3: S3Settings | None = None) -> Store:
 
 def _open_s3(parts: SplitResult, s3: S3Settings) -> Store:
     # boto3 is large, and a registry with a local store does not need it.
+    from mxr.s3.bucket import Bucket
+
     from .objects import ObjectStore
-    from .s3 import Bucket
 
     prefix = unquote(parts.path).strip("/")
     return ObjectStore(

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from hashlib import sha256 as new_sha256
 
 from mxr.errors import MxrError, TemporaryError
-from mxr_registry.storage.s3 import Bucket, ObjectBody, ObjectVersion
+from mxr.s3.bucket import Bucket, ObjectBody, ObjectVersion
 from mxr_registry.storage.store import (
     Chunk,
     ChunkSize,

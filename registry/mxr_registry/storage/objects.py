@@ -31,10 +31,10 @@ from cachetools import FIFOCache
 
 from mxr.errors import MxrError, TemporaryError
 from mxr.protocol.access import TOKEN_ID
+from mxr.s3.bucket import Bucket, ObjectBody, ObjectVersion
 from mxr.util.hashing import CHUNK, sha256_chunks
 
 from .object_streams import HEAD, ObjectReader, ObjectUpload, VerifiedReader
-from .s3 import Bucket, ObjectBody, ObjectVersion
 from .store import (
     NOTE,
     OWNER,

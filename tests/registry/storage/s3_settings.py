@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mxr.configuration.reading import read_service
+from mxr.s3.s3_settings import S3Settings
 from mxr_registry.config.settings import SCHEMA
-from mxr_registry.storage.s3_settings import S3Settings
 
 
 def s3_settings(environ: Mapping[str, str]) -> S3Settings:

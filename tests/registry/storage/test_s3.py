@@ -29,8 +29,9 @@ from mxr.errors import (
     TemporaryError,
     UsageError,
 )
+from mxr.s3 import bucket as s3
 from mxr.util.hashing import CHUNK
-from mxr_registry.storage import open_store, s3
+from mxr_registry.storage import open_store
 from mxr_registry.storage.object_streams import ObjectUpload
 from mxr_registry.storage.objects import ObjectStore
 from mxr_registry.storage.store import Upload

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mxr.configuration.hub import URL, Hub
+from mxr.configuration.file_urls import BUCKET_URL, HUB_URL, Hub
 
 
 @pytest.mark.parametrize(
@@ -19,14 +19,30 @@ from mxr.configuration.hub import URL, Hub
     ],
 )
 def test_where_files_are(url: str, base: str) -> None:
-    assert URL.fullmatch(url) and Hub().base(url) == base
+    assert HUB_URL.fullmatch(url) and Hub().base(url) == base
 
 
 @pytest.mark.parametrize(
     "bad", ["hf://a", "hf://a/b/..", "hf://a/b@../x", "hf://a/b?x", "hf://a/b/%2e%2e", "hf://a/b//c"]
 )
 def test_what_is_no_address(bad: str) -> None:
-    assert URL.fullmatch(bad) is None
+    assert HUB_URL.fullmatch(bad) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "fits"),
+    [
+        *[("s3://bucket", True), ("s3://my.bucket-1/mxr/v=1", True), ("s3://bucket/a/../b", False)],
+        *[
+            ("s3://bucket//a", False),
+            ("s3://bucket/a?versionId=1", False),
+            ("s3://user@bucket", False),
+            ("s3://", False),
+        ],
+    ],
+)
+def test_what_a_bucket_is_called(url: str, fits: bool) -> None:
+    assert (BUCKET_URL.fullmatch(url) is not None) == fits
 
 
 def test_the_token_goes_to_the_hub_only(tmp_path: Path) -> None:

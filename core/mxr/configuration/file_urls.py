@@ -1,4 +1,8 @@
-"""The hub of Hugging Face, where a registry that is files can be a folder of a repository: `hf://ORG/REPO[@REV]/PATH`.
+"""The URLs of registries that are files, other than https: a folder, a bucket, a repository of Hugging Face.
+
+    file:///FOLDER
+    s3://BUCKET/PREFIX
+    hf://ORG/REPO[@REV]/PATH
 
 Source: the documentation of huggingface_hub, "Environment variables" (HF_ENDPOINT, HF_TOKEN, HF_TOKEN_PATH, HF_HOME),
 and "Download files" (`/resolve/REVISION/PATH`).
@@ -14,21 +18,22 @@ from pathlib import Path
 
 from mxr.util.frozen import dataclass
 
-SCHEME = "hf://"
+FILE = "file://"
+BUCKET = "s3://"
+HUB = "hf://"
 ENDPOINT = "https://huggingface.co"
-URL = re.compile(
+HUB_URL = re.compile(
     r"hf://(?P<kind>datasets/|spaces/)?(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)"
     r"(?:@(?P<revision>[\w-][\w.-]*))?(?P<path>(?:/[\w+-][\w.+-]*)*)",
     re.ASCII,
 )
+BUCKET_URL = re.compile(r"s3://(?P<bucket>[A-Za-z0-9][\w.-]{1,254})(?P<prefix>(?:/[\w+-][\w.+=-]*)*)", re.ASCII)
 MAX_TOKEN = 4096
-
-FILE = "file://"
 
 
 def names_files(url: str) -> bool:
-    """Whether a URL can only be that of a registry that is files: a folder, or one in a repository of the hub."""
-    return url.startswith((FILE, SCHEME))
+    """Whether a URL can only be that of a registry that is files."""
+    return url.startswith((FILE, BUCKET, HUB))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ class Hub:
         """Return the URL below which the files of `hf://...` are."""
         from urllib.parse import quote
 
-        found = URL.fullmatch(url)
+        found = HUB_URL.fullmatch(url)
         assert found is not None
         where = f"{found['kind'] or ''}{found['repo']}/resolve/{quote(found['revision'] or 'main', safe='')}"
         return f"{self.endpoint}/{where}{found['path']}"

@@ -1,4 +1,4 @@
-"""The S3 client: the few requests on a bucket that a store needs, with errors translated into mxr errors.
+"""The S3 client: the few requests on a bucket that mxr needs, with errors translated into mxr errors.
 
 The only module that imports boto3. It avoids features in which S3 servers differ: no conditional PUT, no checksum other
 than the sha256 in the payload signature, no checksum in a response. docs/decisions/0007 gives the reasons.
@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -24,9 +24,9 @@ from botocore.config import Config  # type: ignore[import-untyped]
 from botocore.credentials import RefreshableCredentials  # type: ignore[import-untyped]
 
 from mxr.errors import DiskFullError, MxrError, TemporaryError, UsageError
+from mxr.util.hashing import Data
 
 from .s3_settings import S3Settings
-from .store import Chunk
 
 ATTEMPTS = 3
 """Attempts of one request, including the first. All of them together take less time than a client waits for a reply."""
@@ -35,6 +35,8 @@ OUTAGE_PAUSE = 5.0
 """Seconds without requests to a server that did not answer at all; waiting requests would pile up otherwise."""
 
 CONNECTIONS = 64
+
+BYTES = "application/octet-stream"
 
 RENEW = 30
 """Seconds after which a file of credentials is read again."""
@@ -47,8 +49,8 @@ OUTSIDE = {"416", "InvalidRange"}
 FULL = {"507", "InsufficientStorage", "QuotaExceeded", "XMinioStorageFull"}
 
 REFUSALS = {
-    "NoSuchBucket": ("the bucket does not exist", "Create the bucket, or correct MXR_STORE_URL."),
-    "InvalidBucketName": ("the bucket name is invalid", "Correct MXR_STORE_URL."),
+    "NoSuchBucket": ("the bucket does not exist", "Create the bucket, or correct {url}."),
+    "InvalidBucketName": ("the bucket name is invalid", "Correct {url}."),
     "InvalidAccessKeyId": ("the access key is unknown", "Check AWS_ACCESS_KEY_ID or AWS_PROFILE."),
     "SignatureDoesNotMatch": (
         "the signature is wrong",
@@ -58,8 +60,8 @@ REFUSALS = {
         "access is denied",
         "Allow the access key to list the bucket and its uploads, and to get, put and delete objects.",
     ),
-    "AuthorizationHeaderMalformed": ("the region is wrong", "Set MXR_S3_REGION."),
-    "PermanentRedirect": ("the bucket is in another region", "Set MXR_S3_REGION or MXR_S3_ENDPOINT."),
+    "AuthorizationHeaderMalformed": ("the region is wrong", "Set {region}."),
+    "PermanentRedirect": ("the bucket is in another region", "Set {region} or {endpoint}."),
     "RequestTimeTooSkewed": ("the clocks differ", "Set the clock of this machine."),
     "403": ("access is denied", "Check the credentials and their permissions."),
 }
@@ -67,6 +69,18 @@ REFUSALS = {
 
 Source: Amazon S3 API Reference, Error responses, list of error codes.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class BucketWords:
+    """What errors call the bucket, and the settings that say where it is. `refused`: the error for what they cause."""
+
+    what: str = "The registry's S3 store"
+    url: str = "MXR_STORE_URL"
+    region: str = "MXR_S3_REGION"
+    endpoint: str = "MXR_S3_ENDPOINT"
+    ca_file: str = "MXR_S3_CA_FILE"
+    refused: type[MxrError] = TemporaryError
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +126,7 @@ class ObjectBody:
 class NamedBytes(io.BytesIO):
     """The body of a request, with the sha256 that its signature covers."""
 
-    def __init__(self, data: Chunk, sha256: str) -> None:
+    def __init__(self, data: Data, sha256: str) -> None:
         super().__init__(data)
         self.sha256 = sha256
 
@@ -123,12 +137,12 @@ class NamedChunks:
     `broken`: the error that ended the chunks.
     """
 
-    def __init__(self, next_chunk: Callable[[], Chunk], sha256: str) -> None:
+    def __init__(self, next_chunk: Callable[[], Data], sha256: str) -> None:
         self._next = next_chunk
         self.sha256 = sha256
         self.broken: MxrError | None = None
 
-    def read(self, _: int = -1) -> Chunk:
+    def read(self, _: int = -1) -> Data:
         """Return the next chunk, of whatever size it has."""
         try:
             return self._next()
@@ -151,9 +165,11 @@ AUTH_TYPE_MAPS[NAMED] = NamedPayloadAuth
 class Bucket:
     """One bucket. Every method is thread-safe and raises `TemporaryError` or `DiskFullError` if the request fails."""
 
-    def __init__(self, name: str, settings: S3Settings) -> None:
+    def __init__(self, name: str, settings: S3Settings, words: BucketWords | None = None) -> None:
         self.name = name
         self._settings = settings
+        self._words = words or BucketWords()
+        self._hint = f"Try again. If this repeats, check the S3 server, and {self._words.endpoint}."
         self._client = _connect(name, settings, settings.endpoint)
         self._streamer = _connect(name, settings, settings.endpoint, attempts=1)
         public = settings.public_endpoint
@@ -191,16 +207,16 @@ class Bucket:
             found = self._unless(ABSENT | OUTSIDE, self._client.get_object, Key=key, **part)
         return found and ObjectBody(found, self)
 
-    def put(self, key: str, data: Chunk, sha256: str) -> str:
+    def put(self, key: str, data: Data, sha256: str, **headers: str) -> str:
         """Write an object, replacing any other under this key, and return its entity tag.
 
-        `sha256`: of the data. The server refuses other bytes.
+        `sha256`: of the data. The server refuses other bytes. `headers`: arguments of `put_object`, as `CacheControl`.
         """
         with self._request():
-            found = self._put(self._client, key, NamedBytes(data, sha256), len(data))
+            found = self._put(self._client, key, NamedBytes(data, sha256), len(data), **headers)
         return str(found["ETag"])
 
-    def put_chunks(self, key: str, next_chunk: Callable[[], Chunk], size: int, sha256: str) -> str:
+    def put_chunks(self, key: str, next_chunk: Callable[[], Data], size: int, sha256: str) -> str:
         """Write an object as `put` does, from chunks that `next_chunk` returns; an empty one ends them.
 
         It is sent once: the chunks cannot be repeated. An `MxrError` of `next_chunk` breaks the request off.
@@ -210,8 +226,9 @@ class Bucket:
             found = self._put(self._streamer, key, body, size)
         return str(found["ETag"])
 
-    def _put(self, client: Any, key: str, body: NamedBytes | NamedChunks, size: int) -> Any:
-        return client.put_object(Bucket=self.name, Key=key, Body=body, ContentLength=size, ContentType=BYTES)
+    def _put(self, client: Any, key: str, body: NamedBytes | NamedChunks, size: int, **headers: str) -> Any:
+        headers = {"ContentType": BYTES, **headers}
+        return client.put_object(Bucket=self.name, Key=key, Body=body, ContentLength=size, **headers)
 
     def copy(self, key: str, to: str) -> None:
         """Copy an object within the bucket, on the server."""
@@ -257,7 +274,7 @@ class Bucket:
         `sends`: what the request sends while it arrives. If that breaks off, its error is raised, and is no outage.
         """
         if time.monotonic() < self._paused_until:
-            raise TemporaryError("The registry's S3 store did not answer a moment ago.", hint=HINT)
+            raise TemporaryError(f"{self._words.what} did not answer a moment ago.", hint=self._hint)
         with self.translate_errors():
             try:
                 yield
@@ -278,41 +295,40 @@ class Bucket:
         except boto.ClientError as problem:
             raise self._refused(problem, starting) from problem
         except (boto.NoCredentialsError, boto.PartialCredentialsError, boto.CredentialRetrievalError) as problem:
-            kind = UsageError if starting else TemporaryError
+            kind = UsageError if starting else self._words.refused
             hint = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or another source of AWS credentials."
             raise kind(f"No credentials for S3: {problem}", hint=hint) from problem
         except (boto.ReadTimeoutError, boto.ConnectTimeoutError) as problem:
             raise self._timed_out() from problem
         except boto.SSLError as problem:
-            kind = UsageError if starting else TemporaryError
-            hint = "Set MXR_S3_CA_FILE to the certificate of its authority."
-            raise kind("The certificate of the S3 store is not trusted.", hint=hint) from problem
+            kind = UsageError if starting else self._words.refused
+            hint = f"Set {self._words.ca_file} to the certificate of its authority."
+            raise kind(f"{self._words.what}: its certificate is not trusted.", hint=hint) from problem
         except (boto.BotoCoreError, boto3.exceptions.Boto3Error, urllib3.exceptions.HTTPError, OSError) as problem:
             if isinstance(problem, urllib3.exceptions.TimeoutError):
                 raise self._timed_out() from problem
             raise TemporaryError(
-                f"The registry's S3 store is unreachable, or closed the connection ({type(problem).__name__}).",
-                hint=HINT,
+                f"{self._words.what} is unreachable, or closed the connection ({type(problem).__name__}).",
+                hint=self._hint,
             ) from problem
 
     def _timed_out(self) -> TemporaryError:
-        message = f"The registry's S3 store did not answer within {self._settings.timeout:g} seconds."
-        return TemporaryError(message, hint=HINT)
+        message = f"{self._words.what} did not answer within {self._settings.timeout:g} seconds."
+        return TemporaryError(message, hint=self._hint)
 
     def _refused(self, problem: boto.ClientError, starting: bool) -> MxrError:
         code = _code(problem)
         if code in FULL:
-            return DiskFullError("The registry's S3 store is full.")
+            return DiskFullError(f"{self._words.what} is full.")
         if code in REFUSALS:
             why, hint = REFUSALS[code]
-            kind = UsageError if starting else TemporaryError
-            return kind(f"The S3 store rejected a request for bucket {self.name}: {why} ({code}).", hint=hint)
+            kind = UsageError if starting else self._words.refused
+            return kind(
+                f"{self._words.what} rejected a request for bucket {self.name}: {why} ({code}).",
+                hint=hint.format(**asdict(self._words)),
+            )
         status = problem.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-        return TemporaryError(f"The registry's S3 store answered {status} {code}.", hint=HINT)
-
-
-BYTES = "application/octet-stream"
-HINT = "Try again. If this repeats, check the S3 server, and MXR_S3_ENDPOINT of the registry."
+        return TemporaryError(f"{self._words.what} answered {status} {code}.", hint=self._hint)
 
 
 def _style(name: str, settings: S3Settings, endpoint: str | None) -> str:
@@ -354,7 +370,7 @@ def _connect(name: str, settings: S3Settings, endpoint: str | None, attempts: in
         return client
     except (boto.BotoCoreError, ValueError) as problem:
         raise UsageError(
-            f"Cannot set up the S3 client: {problem}.", hint="Check MXR_S3_* and the AWS configuration."
+            f"Cannot set up the S3 client: {problem}.", hint="Check the settings of S3, and the AWS configuration."
         ) from problem
 
 

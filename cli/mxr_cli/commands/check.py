@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
     from mxr.install.folder_check import CheckedProgram
 
 
-@command(usual=("arch", "rocm", "migraphx", "batch", "precision", "consumer", "host_file", "as_json"))
+@command(usual=("oci", "arch", "rocm", "migraphx", "batch", "precision", "consumer", "host_file", "as_json"))
 @click.argument("path", metavar="FILE|FOLDER", type=click.Path(path_type=Path))
+@click.option("--oci", is_flag=True, help="FOLDER is an OCI image layout: check the programs in its container images.")
 @request
 @local
-def check(session: Session, options: RequestOptions, path: Path) -> None:
+def check(session: Session, options: RequestOptions, path: Path, oci: bool) -> None:
     """Check whether FILE runs on this host, on a recorded host (--host), or on a given target (--arch ...).
 
     Options such as --batch, --input, --precision, --for and the compile flags are compared with the file, too. Each
@@ -38,13 +40,21 @@ def check(session: Session, options: RequestOptions, path: Path) -> None:
     called `cross, never run` if it was compiled without its GPU. The exit code is 6 if there are
     any, 65 if the folder holds no program, and 2 if neither this host nor --arch names a GPU to compare with.
 
+    With --oci, check the images that `mxr export --oci` wrote, each for the GPU that it names, or those for --arch:
+    every layer has its sha256, no program is quarantined, and where signatures are required, each program has its
+    statement. No GPU is needed.
+
     \b
     mxr check model.mxr --arch gfx908 --rocm 7.2 --migraphx 2.15
     mxr check /models/
+    mxr check --oci images/ --rocm 7.2
     """
     from mxr.host_facts import Hardware
     from mxr.request.builder import choose_hardware, choose_toolchain, installed_toolchain
 
+    if oci:
+        _check_images(session, options, path)
+        return
     where = _where(session, options)
     if path.is_dir():
         host = session.host()
@@ -117,6 +127,56 @@ def _check_folder(
             f"{len(bad)} of the {counted(len(rows), 'program')} in {folder} cannot be used{on}: {names}.",
             hint=f"Move these away, and fetch what fits: {command}.",
             context={"files": [row.to_json() for row in bad[:100]]},
+        )
+        _fail(session, error)
+
+
+def _check_images(session: Session, options: RequestOptions, path: Path) -> None:
+    from mxr.bundle import image_check
+    from mxr.install.folder_check import check_folder, nothing_to_check
+    from mxr.request.builder import choose_hardware, choose_toolchain
+
+    layout, images = image_check.open_images(path)
+    gfx = options.arch and options.arch.partition(":")[0]
+    chosen = [image for image in images if gfx in (None, image.gfx)]
+    if not chosen:
+        tags = ", ".join(image.tag for image in images)
+        raise UsageError(f"{path} has no image for {gfx}: it has {tags}.", hint="Choose one of those GPUs.")
+    host, documents, bad = session.host(), [], []
+    for image in chosen:
+        with image_check.unpacked(layout, image) as folder:
+            arch = options.arch or image.gfx
+            asked = replace(options, arch=arch) if arch else replace(options, kind=options.kind or "ref")
+            hardware, toolchain = choose_hardware(asked, host, [])
+            target = (hardware, choose_toolchain(asked, toolchain))
+            rows = check_folder(folder, asked, *target, session.cache().memo)
+            if not rows:
+                raise nothing_to_check(folder)
+            found = [
+                *image_check.other_rocm(image, target[1].rocm),
+                *image_check.problems_of(folder, image_check.records_of(layout, image), session.cache()),
+            ]
+        problems = [*found, *(f"{row.name}: {each}" for row in rows for each in row.problems)]
+        bad += [f"{image.tag}: {each}" for each in problems]
+        documents.append(
+            {
+                "tag": image.tag,
+                "digest": f"sha256:{image.digest}",
+                "ok": not problems,
+                "problems": found,
+                "files": [row.to_json() for row in rows],
+            }
+        )
+        if not session.as_json:
+            echo(f"  {'NO' if problems else 'ok'}  {image.tag}  {counted(len(rows), 'program')}, sha256:{image.digest}")
+    if session.as_json:
+        print_json({"ok": not bad, "layout": str(path), "images": documents})
+    if bad:
+        more = f"; and {len(bad) - 5} more" if len(bad) > 5 else ""
+        error = MismatchError(
+            f"{path} has images that cannot be used: {'; '.join(bad[:5])}{more}.",
+            hint="Export them again: `mxr export --oci`.",
+            context={"images": documents[:100]},
         )
         _fail(session, error)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -10,6 +12,7 @@ import click
 from mxr.display.text import counted
 from mxr.errors import UsageError
 from mxr.plans.lockfile import LockFile, load_lock
+from mxr_cli.fetching.fetch_options import OrtOptions, ort_options
 from mxr_cli.help import command
 from mxr_cli.options import Session, common
 from mxr_cli.output import echo, format_size, print_json
@@ -17,7 +20,7 @@ from mxr_cli.output import echo, format_size, print_json
 ID = re.compile(r"[0-9a-f]{8,64}")
 
 
-@command()
+@command(usual=("output", "static", "everything", "prune", "oci", "include_removed", "as_json"))
 @click.argument("sources", metavar="LOCK|ID...", nargs=-1)
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="The bundle to write.")
 @click.option("--include-removed", is_flag=True, help="Export also artifacts that were removed from the registry.")
@@ -29,7 +32,14 @@ ID = re.compile(r"[0-9a-f]{8,64}")
 @click.option(
     "--all", "everything", is_flag=True, help="With --static: all artifacts; those that are gone go there, too."
 )
+@click.option(
+    "--oci",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write container images instead, one for each GPU of the LOCK, to an OCI image layout.",
+)
 @click.option("--prune", is_flag=True, help="With --static: remove files that nothing has named for a day.")
+@ort_options
 @common
 def export(
     session: Session,
@@ -37,11 +47,12 @@ def export(
     output: Path | None,
     include_removed: bool,
     static: str | None,
-    everything: bool,
-    prune: bool,
+    oci: Path | None,
+    ort: OrtOptions,
+    **flags: bool,
 ) -> None:
     """Write the artifacts of a LOCK, or the artifacts with these IDs, to a tar file for hosts without network access,
-    or with --static to a place that is a registry without a server.
+    or with --static to a place that is a registry without a server, or with --oci to container images.
 
     Data that several artifacts share is stored once. The same lock always gives the same bytes. The tar is an OCI image
     layout: oras can copy it to any OCI registry, under the tag mxr.
@@ -55,17 +66,22 @@ def export(
     mxr export --static /srv/mxr mxr.lock          files, which any web server serves
     mxr export --static s3://models/mxr --all      objects of a bucket, with the AWS settings of this host
     mxr fetch model.onnx --registry https://cdn.example.com/mxr
+    mxr export --oci images/ mxr.lock              one image for each GPU, whose files are in /models
     """
-    if (output is None) == (static is None):
-        raise UsageError("Where to?", hint="Give -o FILE for a bundle, or --static PLACE.")
-    if static is None and (everything or prune):
+    if [output, static, oci].count(None) != 2:
+        raise UsageError("Where to?", hint="Give -o FILE for a bundle, --static PLACE, or --oci DIR.")
+    everything = flags["everything"]
+    if static is None and (everything or flags["prune"]):
         raise UsageError("--all and --prune need --static.", hint="Add --static PLACE.")
     if not sources and not everything:
         raise UsageError(
             "There is nothing to export.", hint="Give a lock file, ids of artifacts, or --static with --all."
         )
     if static is not None:
-        _export_static(session, sources, static, everything=everything, prune=prune)
+        _export_static(session, sources, static, everything=everything, prune=flags["prune"])
+        return
+    if oci is not None:
+        _export_images(session, sources, oci, ort)
         return
     assert output is not None
     from mxr.bundle import exporter
@@ -110,6 +126,41 @@ def _export_static(session: Session, sources: tuple[str, ...], where: str, *, ev
     pruned = f", {counted(done.pruned, 'file')} removed" if prune else ""
     what = f"{counted(done.artifacts, 'artifact')} of {counted(done.models, 'model')}"
     echo(f"{done.where}: {what}; {counted(done.written, 'file')} written, {format_size(done.size)}{pruned}")
+
+
+def _export_images(session: Session, sources: tuple[str, ...], layout: Path, ort: OrtOptions) -> None:
+    from mxr.bundle import exporter, images
+    from mxr.util import disk
+    from mxr_cli.fetching.locked import write_locked
+
+    lock, identities = _parse_sources(sources)
+    if lock is None or identities:
+        raise UsageError("--oci needs a LOCK: it says for which programs to write.", hint="Write one with `mxr lock`.")
+    cache, client = session.cache(), session.client()
+    file = next(Path(source) for source in sources)
+    writer, rows = images.ImageWriter(layout), []
+    for arch in images.archs_of(entry.request.key for entry in lock.entries):
+        part = lock if arch is None else lock.for_archs([arch])
+        records = exporter.collect_records(part, (), cache, client)
+        stage = disk.partial_name(layout, "stage")
+        try:
+            done = write_locked(session, part, file, stage, ort)
+            home = f"/{images.ROOT}"
+            settings = dict.fromkeys(line.replace(str(stage.absolute()), home) for line in done)
+            image = images.ProgramImage(arch or "ref", stage, tuple(records), tuple(settings))
+            rows.append((writer.add(image), image))
+        finally:
+            shutil.rmtree(stage, ignore_errors=True)
+    writer.finish()
+    if session.as_json:
+        found = [{**asdict(written), "settings": list(image.settings)} for written, image in rows]
+        print_json({"layout": str(layout), "images": found})
+        return
+    for written, image in rows:
+        size = format_size(written.size)
+        echo(f"{layout}:{written.tag}: {counted(len(image.records), 'artifact')}, {size}, {written.digest}")
+        for line in image.settings:
+            echo(f"  {line}")
 
 
 def _parse_sources(sources: tuple[str, ...]) -> tuple[LockFile | None, list[str]]:

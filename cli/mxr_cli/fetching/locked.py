@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mxr.workflows.fetch import Connect, Fetched
     from mxr_cli.options import Session
 
-    from .fetch_options import FetchOptions
+    from .fetch_options import FetchOptions, OrtOptions
 
 
 def fetch_locked(session: Session, options: FetchOptions) -> dict[str, Any]:
@@ -58,6 +58,22 @@ def fetch_tagged(session: Session, options: FetchOptions, name: str) -> dict[str
         placed = options.name or (stem if options.output is not None else None)
         found = fetch_programs(session, replace(options, model=model, name=placed), tagged.lock)
     return {"tag": tagged.name, "revision": tagged.revision, **found}
+
+
+def write_locked(session: Session, lock: LockFile, file: Path, folder: Path, ort: OrtOptions) -> list[str]:
+    """Write all entries of a lock to a folder, as `mxr fetch --locked -o`; returns the settings of their consumers.
+
+    `file`: the lock, beside which the models may lie.
+    """
+    from mxr.plans.plan import OnMiss
+
+    from .fetch_options import FetchOptions
+
+    # Entries for several GPUs are wanted, and not only those for this host.
+    arch = next((entry.request.key.arch for entry in lock.entries if entry.request.key.arch), None)
+    options = FetchOptions(RequestOptions(arch=arch), (), OnMiss(), ort, output=f"{folder}/")
+    found = _fetch_all(session, options, lock, file)
+    return [line for row in found["entries"] for line in row.get("settings", ())]
 
 
 def lock_and_model(value: str, model: str | None) -> tuple[Path, str | None]:

@@ -120,7 +120,7 @@ def lay_out(records: list[BundleRecord], lock: LockFile | None, recalls: Envelop
         rows.append(_document_row(oci.LOCK, oci.LOCK_FILE, lock_text(lock).encode(), FILE_NAME, documents))
     if recalls is not None:
         text = codec.canonical(codec.encode(recalls)).encode()
-        rows.append(_document_row(oci.RECALLS, oci.RECALLS_FILE, text, "recalls.json", documents))
+        rows.append(_document_row(oci.RECALLS, oci.ENVELOPE, text, "recalls.json", documents))
     rows += [_record_row(record, documents) for record in ordered]
     inner = oci.index(rows, oci.BUNDLE)
     top = oci.index([oci.descriptor(oci.INDEX, inner, artifactType=oci.BUNDLE, annotations={oci.TAG: TAG})])

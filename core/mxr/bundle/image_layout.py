@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tarfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Protocol, cast
@@ -192,6 +193,15 @@ def wrong(layout: ImageLayout, what: str) -> DamagedError:
     return DamagedError(
         f"{layout.path} is not a complete bundle: {what}.", hint="Copy it again from the host that exported it."
     )
+
+
+@contextmanager
+def damage_to(layout: ImageLayout) -> Iterator[None]:
+    """Raise `DamagedError` where a document of a layout is refused."""
+    try:
+        yield
+    except UsageError as problem:
+        raise wrong(layout, problem.message.rstrip(".")) from None
 
 
 class FileWithin:

@@ -20,7 +20,6 @@ from mxr.display import progress
 from mxr.errors import (
     ConflictError,
     DamagedError,
-    MxrError,
     NotAllowedError,
     NotFoundError,
     OtherRecordError,
@@ -108,16 +107,12 @@ def answers(contents: BundleContents) -> list[tuple[lockfile.LockEntry, Answer]]
 
 
 def _contents(layout: ImageLayout) -> BundleContents:
-    try:
+    with image_layout.damage_to(layout):
         version = codec.parse(image_layout.read_document(layout, oci.LAYOUT_FILE), "oci-layout")
         if not isinstance(version, dict) or version.get("imageLayoutVersion") != "1.0.0":
             raise wrong(layout, "the version of its oci-layout is not 1.0.0")
         index = oci.read_index(image_layout.read_document(layout, oci.INDEX_FILE))
         return _read(layout, _manifests(layout, index))
-    except DamagedError:
-        raise
-    except MxrError as problem:
-        raise wrong(layout, problem.message.rstrip(".")) from None
 
 
 def _manifests(layout: ImageLayout, index: list[Descriptor]) -> list[Descriptor]:

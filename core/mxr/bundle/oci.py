@@ -25,6 +25,8 @@ BLOBS = "blobs/sha256/"
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+IMAGE_CONFIG = "application/vnd.oci.image.config.v1+json"
+LAYER = "application/vnd.oci.image.layer.v1.tar"
 EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
 EMPTY = b"{}"
 
@@ -35,7 +37,8 @@ BLOB = "application/vnd.mxr.blob.v1"
 LOCK = "application/vnd.mxr.lock.v1"
 LOCK_FILE = "application/vnd.mxr.lock.v1+json"
 RECALLS = "application/vnd.mxr.recalls.v1"
-RECALLS_FILE = "application/vnd.dsse.envelope.v1+json"
+ENVELOPE = "application/vnd.dsse.envelope.v1+json"
+STATEMENTS = "application/vnd.mxr.statements.v1"
 
 TITLE = "org.opencontainers.image.title"
 TAG = "org.opencontainers.image.ref.name"

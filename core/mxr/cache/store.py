@@ -133,6 +133,11 @@ class Cache:
 
         return Proofs(self, self._proven)
 
+    @property
+    def requires_proof(self) -> bool:
+        """Whether this user requires signatures of the registry."""
+        return self._proven is not None
+
     def require_proof(self, artifact: Artifact) -> None:
         """Raise `UntrustedError` if this user requires signatures of the registry, and nothing here proves this one."""
         if self._proven is None:

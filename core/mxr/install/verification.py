@@ -28,7 +28,7 @@ from . import ledger, variant_set
 from .file_names import SUFFIX
 from .folder_check import BATCH, programs
 from .installer import Installer, installers_with_records
-from .ledger import Ledger
+from .ledger import Ledger, LedgerSlot
 from .model_beside import model_beside, why_another
 
 MAX_BYTES = 64 << 20
@@ -87,10 +87,15 @@ def verify_folder(folder: Path, memo: StatMemo) -> VerificationReport:
 
 def recalled(folder: Path, cache: Cache) -> Iterator[tuple[str, Recall]]:
     """Yield the id of each program that was placed in `folder` and recalled since, and what was said of it."""
+    for slot in placed_slots(folder):
+        if (found := cache.recall_of(slot.digest, slot.id)) is not None:
+            yield slot.id, found
+
+
+def placed_slots(folder: Path) -> Iterator[LedgerSlot]:
+    """Yield what mxr placed in `folder`, and in the folders in it. Raises `DamagedError` for an unreadable ledger."""
     for home in (folder, *(each for each in _folders(folder) if has_record(each))):
-        for slot in ledger.read_ledger(home).slots.values():
-            if (found := cache.recall_of(slot.digest, slot.id)) is not None:
-                yield slot.id, found
+        yield from ledger.read_ledger(home).slots.values()
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -189,7 +194,7 @@ def problem(folder: Path, found: VerificationReport) -> MxrError | None:
     bad = found.findings
     if not bad:
         return None
-    changes = "; ".join(f"{each.path.name} was {_WORDS[each.kind]}" for each in bad[:3])
+    changes = "; ".join(f"{each.path.name} was {WORDS[each.kind]}" for each in bad[:3])
     more = f"; and {len(bad) - 3} more" if len(bad) > 3 else ""
     hint = "A program that a provider added or rewrote was compiled, not loaded; the files are listed with reasons."
     if any(each.kind in ("missing", "rewritten") for each in bad):
@@ -201,4 +206,4 @@ def problem(folder: Path, found: VerificationReport) -> MxrError | None:
     )
 
 
-_WORDS = {"added": "added", "rewritten": "rewritten", "missing": "removed", "replaced": "replaced by another model"}
+WORDS = {"added": "added", "rewritten": "rewritten", "missing": "removed", "replaced": "replaced by another model"}

@@ -22,6 +22,7 @@ import pytest
 from harness import tokens
 from harness.programs import Program
 from paths import ROOT
+from servers.clocks import wrong_by
 from servers.nginx import free_port, run_nginx
 from servers.swift import Bucket
 
@@ -335,6 +336,39 @@ def test_signatures_are_required_of_files_too(
     fresh("trust", "add", "--fingerprint", fingerprint)
     assert fresh("fetch", model, *gpu, "--json", expect=6).error["code"] == "other_record"
     assert fresh.held() == []
+
+
+def test_an_old_index_is_noticed(
+    web: WebServer, site: Path, mxr: Host, host: Hosts, model: Path, programs: Programs, gpu: tuple[str, ...]
+) -> None:
+    (index,) = (site / "index").glob("*.json")
+    old = index.read_bytes()
+    mxr("push", programs.gfx942, "--model", model, "--rocm", "7.2", "--for", "python")
+    mxr("export", "--static", site, "--all")
+    far = host("far", web.url)
+    other = ["gfx942:sramecc+:xnack-" if word.startswith("gfx908") else word for word in gpu]
+    far("fetch", model, *other)
+    # A cache in between that has an old page for an hour, and then somebody who put it there for good.
+    new = index.read_bytes()
+    index.write_bytes(old)
+    far("fetch", model, *gpu, "--refresh")
+    clock = wrong_by("+2h")
+    said = far("fetch", model, *gpu, "--refresh", env=clock, expect=69)
+    assert "older than what this host saw" in said.err
+    host("fresh", web.url)("fetch", model, *gpu, env=clock)
+    index.write_bytes(new)
+    far("fetch", model, *gpu, "--refresh", env=clock)
+    # Where the recall list says otherwise, never.
+    id = far("fetch", model, *gpu, "--json").json["id"]
+    mxr("quarantine", id[:12], "--reason", "wrong")
+    mxr("export", "--static", site, "--all")
+    far("fetch", model, *gpu, "--refresh", expect=3)
+    index.write_bytes(new)
+    assert far("fetch", model, *gpu, "--refresh", "--json", expect=3).error["context"]["reason"] == "recalled"
+    far("fetch", model, *other, "--refresh")
+    root = json.loads((site / "mxr.json").read_text())
+    (site / "mxr.json").write_text(json.dumps(root | {"recalls": root["recalls"] - 1}))
+    assert "older" in far("fetch", model, *gpu, "--refresh", expect=69).err
 
 
 def test_what_a_web_server_gets_wrong(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -28,6 +28,7 @@ from mxr.artifact.candidates import Candidates
 from mxr.artifact.key import MODEL
 from mxr.artifact.matching import choose_candidate
 from mxr.artifact.misses import MissContext, MissedArtifact
+from mxr.artifact.recall import Recall
 from mxr.artifact.records import LOST, Model
 from mxr.artifact.target import FAMILY_OF
 from mxr.configuration.file_urls import BUCKET, FILE, HUB
@@ -86,11 +87,11 @@ TAKES_NOTHING = "It is files that `mxr export --static` wrote."
 class ReadIndex:
     """An index whose artifacts are read as they are needed: it can have many, and a request means few.
 
-    One that cannot be read, or is of another model, is passed over.
+    One that cannot be read, or is of another model, is passed over. `recalls`: what was recalled after it was written.
     """
 
     def __init__(self, head: ModelIndex, rows: Iterable[object]) -> None:
-        self.head = head
+        self.head, self.recalls = head, dict[str, Recall]()
         self._rows = [row for row in rows if isinstance(row, dict) and isinstance(row.get("artifact"), dict)]
 
     def with_digests(self, digests: Iterable[str]) -> list[StaticArtifact]:
@@ -120,7 +121,8 @@ class ReadIndex:
                 found = codec.decode(StaticArtifact, row, lenient=True)
                 artifact = found.artifact
                 if artifact.key.model == self.head.model and artifact.sound and artifact.manifest:
-                    yield found
+                    newer = self.recalls.get(artifact.id)
+                    yield found if newer is None else replace(found, artifact=replace(artifact, recall=newer))
 
 
 def _arch(row: Mapping[str, Any]) -> object:
@@ -130,6 +132,10 @@ def _arch(row: Mapping[str, Any]) -> object:
 
 class StaticClient(Client):
     """The static form of a registry at one URL. Can be used from several threads."""
+
+    seen: Callable[[ModelIndex], tuple[float, int]] | None = None
+    """Takes an index. Returns the seconds since this host saw a newer one of its model, 0 if none, and the highest
+    number of a recall list that it saw."""
 
     # --- requests ---
 
@@ -294,9 +300,30 @@ class StaticClient(Client):
                 found = ReadIndex(head, ())
             else:
                 found = self._read_index(model, data)
+                found.recalls = self._newer_recalls(found.head)
             self._known[model] = found
         self.identity, self.recalls = found.head.registry, found.head.recalls
         return found
+
+    def _newer_recalls(self, head: ModelIndex) -> dict[str, Recall]:
+        """Return what was recalled since an index was written, if this host has heard that something was.
+
+        Raises `InvalidReplyError` for an index that a newer one replaced more than `max_age` ago, and where nothing
+        tells what was recalled.
+        """
+        age, number = self.seen(head) if self.seen is not None else (0.0, 0)
+        old = age > self._settings.max_age
+        if not old and head.recalls < number:
+            root = self._root()
+            old = root.recalls < number
+        if old:
+            raise InvalidReplyError(
+                f"The index of this model at {self.url}, written {codec.time_text(head.written_at)}, is older than "
+                "what this host saw there before.",
+                hint="A cache in between keeps pages for too long, or somebody put an old one there. Export it again: "
+                "`mxr export --static`.",
+            )
+        return {each.id: each.recall for each in self.recall_list().items} if head.recalls < number else {}
 
     def _read_index(self, model: str, data: bytes) -> ReadIndex:
         name = static_form.index_name(model)
@@ -474,7 +501,9 @@ class StaticClient(Client):
 
     def with_timeout(self, seconds: float) -> StaticClient:
         """Return a client with a timeout of at most `seconds` without a byte received."""
-        return StaticClient(replace(self._settings, timeout=min(self._settings.timeout, seconds)), connections=1)
+        found = StaticClient(replace(self._settings, timeout=min(self._settings.timeout, seconds)), connections=1)
+        found.seen = self.seen
+        return found
 
 
 def _etag(artifact: artifact_protocol.Artifact) -> str:

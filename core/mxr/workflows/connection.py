@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from mxr.cache.folder import CacheFolder
 from mxr.cache.partition import CachePolicy
@@ -16,6 +17,9 @@ from mxr.client.registry import Client
 from mxr.configuration.file_urls import names_files
 from mxr.errors import MxrError
 from mxr.settings import Settings
+
+if TYPE_CHECKING:
+    from mxr.protocol.static_form import ModelIndex
 
 KNOWN_SECONDS = 86_400.0
 """Seconds for which a URL is known to be that of files."""
@@ -27,26 +31,43 @@ PATIENCE = 5.0
 def open_client(settings: Settings) -> Client:
     """Return the client of the registry of these settings. It connects at most to find out what answers there."""
     url = settings.registry
+    policy = CachePolicy.of(settings)
+    folder, home = CacheFolder(settings.cache_dir, VERSION, policy.owners), f"registries/{policy.home}"
     if names_files(url):
-        from mxr.client.static import StaticClient
-
-        return StaticClient(settings)
+        return _static(settings, folder, home)
     # A port of this host belongs to whichever program takes it: files there are taken below a path only, which nobody
     # configures for a registry.
     may_be_files = url.startswith(("http://", "https://")) and not (is_loopback_url(url) and url.count("/") == 2)
     if not may_be_files or "registry" not in settings.sources:
         return Client(settings)
-    policy = CachePolicy.of(settings)
-    folder, home = CacheFolder(settings.cache_dir, VERSION, policy.owners), f"registries/{policy.home}"
     with suppress(MxrError):
         if _is_known_static(folder, home) or (folder.read(f"{home}/registry.json") is None and _is_static(settings)):
-            from mxr.client.static import StaticClient
-
             if not _is_known_static(folder, home):
                 with suppress(MxrError):
                     folder.write(f"{home}/static.json", b"%d" % time.time())
-            return StaticClient(settings)
+            return _static(settings, folder, home)
     return Client(settings)
+
+
+def _static(settings: Settings, folder: CacheFolder, home: str) -> Client:
+    from mxr.client.static import StaticClient
+    from mxr.protocol import static_form
+
+    def seen(head: ModelIndex) -> tuple[float, int]:
+        name, now = f"{home}/{static_form.index_name(head.model)}", time.time()
+        number, age = head.recalls, 0.0
+        with suppress(MxrError, ValueError):
+            number = max(number, int(folder.read(f"{home}/recalls.number") or b"0"))
+            newest, since = map(float, (folder.read(name) or b"0 0").split())
+            age = max(0.0, now - since) if head.written_at < newest else 0.0
+            if head.written_at > newest:
+                folder.write(name, b"%a %a" % (float(head.written_at), now))
+                folder.write(f"{home}/recalls.number", b"%d" % number)
+        return age, number
+
+    client = StaticClient(settings)
+    client.seen = seen
+    return client
 
 
 def _is_known_static(folder: CacheFolder, home: str) -> bool:

@@ -14,12 +14,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import quote
 
+from mxr.artifact import packed
 from mxr.artifact.attributes import Request
 from mxr.artifact.manifest import Blob
 from mxr.artifact.partial import PartialRequest
 from mxr.configuration.file_urls import names_files
 from mxr.display.text import redact_url
 from mxr.errors import (
+    DamagedBlobError,
+    DamagedError,
     InvalidReplyError,
     Json,
     MxrError,
@@ -457,7 +460,10 @@ class Client:
         caller checks that there are not more bytes. The registry can redirect to a signed URL of its object store. If
         that host does not answer, or with `direct=False`, the registry sends the bytes itself.
         """
-        path, headers = f"/blobs/{sha}", {"Range": f"bytes={start}-"} if start else {}
+        zstd = not start and packed.available()
+        path, headers = f"/blobs/{sha}", {"Accept-Encoding": "zstd"} if zstd else {}
+        if start:
+            headers["Range"] = f"bytes={start}-"
         seconds = self._settings.timeout + (86_400.0 if size is None else size / MIN_RATE)
         with ExitStack() as stack:
             found = None
@@ -470,14 +476,21 @@ class Client:
             if found is None:
                 found = stack.enter_context(self._reply("GET", path + "?direct=no", None, headers))
             stack.enter_context(shut_down_after(seconds, found.shutdown))
+            chunks = self._chunks(found, *(("zstd",) if zstd else ()))
             # A server may send all of it all the same.
-            yield _skip(self._chunks(found), start if found.status == OK else 0)
+            yield self._unpacked(chunks, size) if zstd else _skip(chunks, start if found.status == OK else 0)
 
-    def _chunks(self, reply: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+    def _unpacked(self, chunks: Iterator[bytes], size: int | None) -> Iterator[bytes]:
+        try:
+            yield from packed.plain_stream(chunks, packed.MAX_FRAME * packed.MAX_FRAMES if size is None else size)
+        except DamagedError as problem:
+            raise DamagedBlobError(f"The registry at {self.url} sent damaged bytes: {problem.message}") from None
+
+    def _chunks(self, reply: urllib3.BaseHTTPResponse, *accepted: str) -> Iterator[bytes]:
         import urllib3
 
         encoding = reply.headers.get("content-encoding", "identity")
-        if encoding.lower() != "identity":
+        if encoding.lower() not in ("identity", *accepted):
             raise InvalidReplyError(
                 f"The registry at {self.url} sent a reply with the encoding {encoding[:40]!r}, which nobody asked for.",
                 hint="Let the proxy in front of it not compress replies.",

@@ -233,6 +233,17 @@ def open_blob(store: Store, blob: Blob, offset: int = 0, length: int | None = No
         raise _lost(blob, problem) from None
 
 
+def open_packed(store: Store, blob: Blob) -> tuple[int, Reader] | None:
+    """Return the size and a reader of the packed bytes of a blob that has a row, None if it is stored plain.
+
+    Raises `NoSuchBlobError` if it is lost.
+    """
+    try:
+        return store.open_packed(blob.sha256)
+    except (NoSuchBlobError, DamagedBlobError) as problem:
+        raise _lost(blob, problem) from None
+
+
 def check_blob(store: Store, blob: Blob) -> None:
     """Verify the stored bytes of a blob that has a row. Raises `NoSuchBlobError` if they are lost."""
     try:

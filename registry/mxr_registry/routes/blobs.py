@@ -29,7 +29,7 @@ from mxr_registry.artifacts import blobs
 from mxr_registry.openapi import BODY_OF_BYTES, CREATED, DOWNLOAD, LOCATION, Responses, errors
 from mxr_registry.server.bodies import Large
 from mxr_registry.server.fair_places import Requester, UploadSlots
-from mxr_registry.server.ranges import RangesDep, bytes_response
+from mxr_registry.server.ranges import RangesDep, accepts_zstd, bytes_response, packed_response
 from mxr_registry.server.scoped import fixed_path
 from mxr_registry.storage.store import ChunkSize, Upload
 
@@ -87,11 +87,13 @@ def download_blob(
     """Download a blob.
 
     The blob or one range of it, or a redirect to a signed URL. `direct=no` in the query disables the redirect. The
-    scope `fetch` reads the bytes of artifacts, and `work` those of models and their calibration data.
+    scope `fetch` reads the bytes of artifacts, and `work` those of models and their calibration data. Bytes that shrink
+    are stored in zstd: who accepts it (`Accept-Encoding: zstd`) gets the whole blob so.
     """
     size = blobs.size_of(services.db, caller.namespace, check_sha256(sha256), _purposes(caller))
+    unpacks = wanted.range is None and accepts_zstd(request)
     # The row answers HEAD, and a signed URL is valid for one method only.
-    if request.method == "GET" and direct == "yes":
+    if request.method == "GET" and direct == "yes" and (accepts_zstd(request) or not services.store.is_packed(sha256)):
         signed_url = services.store.url(sha256, _is_local(request))
         if signed_url is not None:
             return RedirectResponse(signed_url, 307, {"cache-control": "private, no-store"})
@@ -101,7 +103,9 @@ def download_blob(
         reader.chunk = chunk
         return iter(reader)
 
-    headers = {"cache-control": "private, max-age=31536000, immutable"}
+    headers = {"cache-control": "private, max-age=31536000, immutable", "vary": "accept-encoding"}
+    if request.method == "GET" and unpacks and (found := blobs.open_packed(services.store, Blob(sha256, size))):
+        return packed_response(sha256, *found, headers, services.downloads)
     return bytes_response(request, wanted, sha256, size, chunks, headers, services.downloads)
 
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 from starlette.types import Receive, Scope, Send
 
 from mxr.errors import UsageError
-from mxr_registry.storage.store import ChunkSize
+from mxr_registry.storage.store import ChunkSize, Reader
 
 from .download_buffers import MIN_CHUNK, DownloadBuffers
 from .error_replies import error_reply
@@ -172,6 +172,29 @@ def bytes_response(
         return Response(status_code=200, headers=headers, media_type="application/octet-stream")
     status = 206 if part else 200
     return FileResponse(partial(chunks, start, length), status, headers, buffers)
+
+
+ZSTD = re.compile(
+    r"(?:^|,)\s{0,8}zstd\s{0,8}(?:;\s{0,8}q=(?:1|0?\.\d{0,2}[1-9]).{0,8})?(?=,|$)", re.IGNORECASE | re.ASCII
+)
+
+
+def accepts_zstd(request: Request) -> bool:
+    """Whether a client takes zstd. Source: RFC 9110, 12.5.3; RFC 8878, 7.2."""
+    return ZSTD.search(request.headers.get("accept-encoding", "")[:MAX_RANGE]) is not None
+
+
+def packed_response(
+    sha256: str, size: int, reader: Reader, extra: Mapping[str, str], buffers: DownloadBuffers
+) -> Response:
+    """Return the response with all bytes of a blob as they are stored: in zstd."""
+
+    def chunks(chunk: ChunkSize) -> Iterator[bytes]:
+        reader.chunk = chunk
+        return iter(reader)
+
+    headers = {"etag": f'"{sha256}.zst"', "content-encoding": "zstd", "content-length": str(size), **extra}
+    return FileResponse(chunks, 200, headers, buffers)
 
 
 def not_modified(known: str | None, tag: str) -> Response | None:

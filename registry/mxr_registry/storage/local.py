@@ -3,7 +3,8 @@
     <root>/
     ├── blobs/
     │   └── ab/cd/
-    │       ├── abcd...(64)              one blob, read-only, named by its sha256; always complete and verified
+    │       ├── abcd...(64)              one blob, read-only, named by its sha256; always complete and verified;
+    │       │                           packed (`mxr.artifact.packed`) if its beginning shrinks
     │       └── .upload-abcd1234-x7f     an upload in progress; renamed once it is complete, verified and synced
     ├── damaged/
     │   └── abcd...(64).1700000000000    bytes that no longer matched their sha256, moved here
@@ -27,9 +28,11 @@ import re
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from mxr.errors import DiskFullError, MxrError, TemporaryError
+from mxr.artifact.packed import PackedHead, read_head
+from mxr.errors import DamagedBlobError, DiskFullError, MxrError, TemporaryError
 from mxr.protocol.access import TOKEN_ID
 from mxr.util import disk
 from mxr.util.hashing import FileStamp, read_chunks, sha256_chunks
@@ -41,6 +44,7 @@ from .store import (
     STALE,
     Chunk,
     FileDigests,
+    PackedReader,
     Reader,
     SequentialReader,
     StoredItem,
@@ -74,7 +78,7 @@ class LocalStore:
         self.folder: Path | None = self.root
         self.digests = FileDigests()
         self.owner = StoreOwner(self._read_owner, f"in {self.root}", 0.0)
-        self._checked: VerifiedBlobs[FileStamp] = VerifiedBlobs()
+        self._checked: VerifiedBlobs[CheckedFile] = VerifiedBlobs()
 
     def reach(self) -> None:
         """See `Store.reach`. A path is always one."""
@@ -118,17 +122,31 @@ class LocalStore:
 
     def open(self, sha256: str, offset: int = 0, length: int | None = None) -> Reader:
         """See `Store.open`. It verifies and reads the same open file."""
-        reader = self.read(sha256, offset, length)
+        descriptor = self._open(sha256)
         try:
-            self._check(sha256, reader.descriptor)
+            self._check(sha256, descriptor)
         except BaseException:
-            reader.close()
+            os.close(descriptor)
             raise
-        return reader
+        return _reader(descriptor, sha256, offset, length)
 
-    def read(self, sha256: str, offset: int = 0, length: int | None = None) -> LocalReader:
+    def read(self, sha256: str, offset: int = 0, length: int | None = None) -> Reader:
         """See `Store.read`."""
-        return LocalReader(self._open(sha256), offset, length)
+        return _reader(self._open(sha256), sha256, offset, length)
+
+    def open_packed(self, sha256: str) -> tuple[int, Reader] | None:
+        """See `Store.open_packed`."""
+        descriptor = self._open(sha256)
+        try:
+            self._check(sha256, descriptor)
+            head = _head(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if head is None:
+            os.close(descriptor)
+            return None
+        return head.stored, LocalReader(descriptor, 0, head.stored)
 
     def held(self, sha256: str, offset: int, length: int) -> bytes | None:  # noqa: ARG002
         """None: the kernel has them."""
@@ -138,10 +156,19 @@ class LocalStore:
         """None: only the registry can read these files."""
         return None
 
+    def is_packed(self, sha256: str) -> bool:
+        """See `Store.is_packed`."""
+        try:
+            with self.path(sha256).open("rb", buffering=0) as file:
+                return _head(file.fileno()) is not None
+        except FileNotFoundError:
+            return False
+
     def stat(self, sha256: str) -> int | None:
         """See `Store.stat`."""
         try:
-            return self.path(sha256).stat().st_size
+            with self.path(sha256).open("rb", buffering=0) as file:
+                return _plain_size(file.fileno())
         except FileNotFoundError:
             return None
 
@@ -151,7 +178,8 @@ class LocalStore:
             found = FileStamp.of(self.path(sha256))
         except FileNotFoundError:
             return None
-        return found.size if self._checked.get(sha256) == found else None
+        checked = self._checked.get(sha256)
+        return checked.size if checked is not None and checked.stamp == found else None
 
     def stats(self, names: Iterable[str]) -> dict[str, int]:
         """See `Store.stats`."""
@@ -266,7 +294,7 @@ class LocalStore:
 
     def remember(self, sha256: str, descriptor: int) -> None:
         """Remember that the bytes of this open file are verified."""
-        self._checked.add(sha256, FileStamp.of(descriptor))
+        self._checked.add(sha256, CheckedFile(FileStamp.of(descriptor), _plain_size(descriptor)))
 
     def _open(self, sha256: str) -> int:
         try:
@@ -276,16 +304,16 @@ class LocalStore:
             raise no_such_blob(sha256) from None
 
     def _check(self, sha256: str, descriptor: int) -> int:
-        stamp = FileStamp.of(descriptor)
-        if self._checked.get(sha256) == stamp:
-            return stamp.size
+        found = CheckedFile(FileStamp.of(descriptor), _plain_size(descriptor))
+        if self._checked.get(sha256) == found:
+            return found.size
         with self._checked.turn(sha256):
-            if self._checked.get(sha256) != stamp:
-                if _sha256_of(descriptor) != sha256:
-                    self._set_aside_if_unchanged(sha256, stamp)
+            if self._checked.get(sha256) != found:
+                if _sha256_of(descriptor, sha256) != sha256:
+                    self._set_aside_if_unchanged(sha256, found.stamp)
                     raise damaged_blob(sha256)
-                self._checked.add(sha256, stamp)
-        return stamp.size
+                self._checked.add(sha256, found)
+        return found.size
 
     def _set_aside_if_unchanged(self, sha256: str, stamp: FileStamp) -> None:
         """Set a damaged file aside, unless a new upload has replaced it."""
@@ -312,6 +340,12 @@ class LocalUpload(Upload):
             view = memoryview(data)
             while view:
                 view = view[os.write(self._file, view) :]
+
+    _put_packed = _put
+
+    def _complete_packed(self, head: bytes) -> None:
+        with translate_errors():
+            disk.write_at(self._file, head, 0)
 
     def _store_bytes(self) -> None:
         try:
@@ -357,8 +391,39 @@ class LocalReader(SequentialReader):
         self.close()
 
 
-def _sha256_of(descriptor: int) -> str:
-    return sha256_chunks(read_chunks(descriptor))
+@dataclass(frozen=True, slots=True)
+class CheckedFile:
+    """A file that was verified, and the number of its plain bytes."""
+
+    stamp: FileStamp
+    size: int
+
+
+def _head(descriptor: int) -> PackedHead | None:
+    return read_head(lambda at, size: os.pread(descriptor, size, at))
+
+
+def _plain_size(descriptor: int) -> int:
+    head = _head(descriptor)
+    return os.fstat(descriptor).st_size if head is None else head.size
+
+
+def _reader(descriptor: int, sha256: str, offset: int = 0, length: int | None = None) -> Reader:
+    head = _head(descriptor)
+    if head is None:
+        return LocalReader(descriptor, offset, length)
+    stored = LocalReader(descriptor, *head.span(offset, length))
+    return PackedReader(stored, sha256, head, offset, length)
+
+
+def _sha256_of(descriptor: int, sha256: str) -> str:
+    """The sha256 of the plain bytes; empty for packed bytes that cannot be read."""
+    if _head(descriptor) is None:
+        return sha256_chunks(read_chunks(descriptor))
+    try:
+        return sha256_chunks(_reader(os.dup(descriptor), sha256))
+    except DamagedBlobError:
+        return ""
 
 
 def _make_folders(folder: Path) -> None:

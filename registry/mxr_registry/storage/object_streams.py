@@ -10,16 +10,24 @@ Of the readers, one resumes an interrupted body, the other verifies the sha256 b
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
 from hashlib import sha256 as new_sha256
+from pathlib import Path
+from typing import IO
 
 from mxr.errors import MxrError, TemporaryError
 from mxr.s3.bucket import Bucket, ObjectBody, ObjectVersion
+from mxr.util import disk
+from mxr.util.hashing import CHUNK, sha256_chunks
 from mxr_registry.storage.store import (
     Chunk,
     ChunkSize,
+    PackedReader,
     SequentialReader,
     Upload,
     damaged_blob,
@@ -29,6 +37,9 @@ from mxr_registry.storage.store import (
 HEAD = 256 << 10
 """First bytes of a blob that `stored` gets."""
 
+SPOOLED = 4 << 20
+"""Packed bytes of an upload in memory; more are in a temporary file."""
+
 HELD = 2
 """Chunks that wait in the pipe. One more is held back, and one is being sent."""
 
@@ -36,23 +47,34 @@ HELD = 2
 class ObjectUpload(Upload):
     """An upload that starts a thread with its second chunk. A blob of one chunk is sent by `commit` itself.
 
-    `stored` is called with what was stored: its version and its first bytes.
+    `stored` is called with what was stored: its version, its plain bytes, whether it is packed, and its first bytes.
     """
 
     def __init__(
-        self, bucket: Bucket, key: str, sha256: str, size: int, stored: Callable[[ObjectVersion, bytes], None]
+        self,
+        bucket: Bucket,
+        key: str,
+        sha256: str,
+        size: int,
+        stored: Callable[[ObjectVersion, int, bool, bytes], None],
     ) -> None:
         super().__init__(sha256, size)
         self._bucket, self._key, self._stored = bucket, key, stored
+        self._spool: IO[bytes] | None = None
+        self._sent = (size, sha256)
         self._last: Chunk = b""
         self._pipe = ChunkPipe(HELD)
         self._sender: threading.Thread | None = None
         self._tag = ""
         self._head = b""
 
-    def _put(self, data: Chunk) -> None:
+    def write(self, data: Chunk) -> None:
+        """See `Upload.write`."""
         if missing := HEAD - len(self._head):
             self._head += bytes(memoryview(data)[:missing])
+        super().write(data)
+
+    def _put(self, data: Chunk) -> None:
         if self._last:
             if self._sender is None:
                 self._sender = threading.Thread(target=self._send, name=f"put {self.sha256[:8]}", daemon=True)
@@ -62,28 +84,64 @@ class ObjectUpload(Upload):
 
     def _send(self) -> None:
         try:
-            self._tag = self._bucket.put_chunks(self._key, self._pipe.get, self.size, self.sha256)
+            self._tag = self._bucket.put_chunks(self._key, self._pipe.get, *self._sent)
         except MxrError as problem:
             self._pipe.fail(problem)
         except BaseException as problem:
             self._pipe.fail(TemporaryError(f"Cannot send blob {self.sha256}: {type(problem).__name__}."))
             raise
 
+    def _put_packed(self, data: bytes) -> None:
+        """Keep packed bytes: a request says how many there are, and their sha256, before it sends them."""
+        with _spooling():
+            if self._spool is None:
+                self._spool = tempfile.SpooledTemporaryFile(SPOOLED)  # noqa: SIM115 - closed by `discard`
+            self._spool.write(data)
+
+    def _complete_packed(self, head: bytes) -> None:
+        assert self._spool is not None
+        with _spooling():
+            self._spool.seek(0)
+            self._spool.write(head)
+            self._spool.seek(0)
+            digest = sha256_chunks(self._packed())
+            self._sent = (self._spool.tell(), digest)
+            self._spool.seek(0)
+            for data in self._packed():
+                self._put(data)
+
+    def _packed(self) -> Iterator[bytes]:
+        assert self._spool is not None
+        return iter(partial(self._spool.read, CHUNK), b"")
+
     def _store_bytes(self) -> None:
         if self._sender is None:
-            self._tag = self._bucket.put(self._key, self._last, self.sha256)
+            self._tag = self._bucket.put(self._key, self._last, self._sent[1])
         else:
             self._pipe.put(self._last)
             self._pipe.close()
             self._sender.join()
             self._pipe.check()
         self._last = b""
-        self._stored(ObjectVersion(self._tag, self.received), self._head)
+        if self._spool is not None:
+            self._spool.close()
+        version = ObjectVersion(self._tag, self._sent[0])
+        self._stored(version, self.received, self._spool is not None, self._head)
 
     def discard(self) -> None:
         """See `Upload.discard`. The request breaks off, and the server keeps nothing of it."""
         self._last = b""
+        if self._spool is not None:
+            self._spool.close()
         self._pipe.fail(TemporaryError(f"The upload of blob {self.sha256} was given up."))
+
+    def __del__(self) -> None:
+        if self._spool is not None:
+            self._spool.close()
+
+
+def _spooling() -> AbstractContextManager[None]:
+    return disk.faults(Path(tempfile.gettempdir()))
 
 
 class ChunkPipe:
@@ -188,7 +246,7 @@ class VerifiedReader:
     Yields the last chunk only if the sha256 matches, else `DamagedBlobError`.
     """
 
-    def __init__(self, reader: ObjectReader, sha256: str, on_mismatch: Callable[[str], None]) -> None:
+    def __init__(self, reader: ObjectReader | PackedReader, sha256: str, on_mismatch: Callable[[str], None]) -> None:
         """`on_mismatch` is called with the sha256 of a blob whose bytes do not match it."""
         self._reader, self._sha256, self._on_mismatch = reader, sha256, on_mismatch
         self._hash = new_sha256()

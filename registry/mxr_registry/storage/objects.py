@@ -29,7 +29,8 @@ from pathlib import Path
 
 from cachetools import FIFOCache
 
-from mxr.errors import MxrError, TemporaryError
+from mxr.artifact.packed import PackedHead, looks_packed, read_head
+from mxr.errors import DamagedBlobError, MxrError, TemporaryError
 from mxr.protocol.access import TOKEN_ID
 from mxr.s3.bucket import Bucket, ObjectBody, ObjectVersion
 from mxr.util.hashing import CHUNK, sha256_chunks
@@ -42,6 +43,7 @@ from .store import (
     RECENT,
     STALE,
     FileDigests,
+    PackedReader,
     Reader,
     StoredItem,
     StoreOwner,
@@ -90,6 +92,9 @@ READ_ATTEMPTS = 2
 OWNER_PERIOD = 5.0
 """Seconds for which a bucket is believed to be this registry's. A blob that is missing is a reason to look again."""
 
+LEAD = 1 << 10
+"""Bytes that are read to see whether an object is packed: the head of one of up to 64 MiB."""
+
 URL_LIFETIME = 900
 """Seconds for which a signed URL is valid. A client requests one right before it uses it."""
 
@@ -102,10 +107,12 @@ REVOKED = b"revoked\n"
 
 @dataclass(frozen=True, slots=True)
 class CheckedVersion:
-    """A version of an object that was verified, and the `time.monotonic()` of that."""
+    """A version of an object that was verified, the `time.monotonic()` of that, and the number of its plain bytes."""
 
     version: ObjectVersion
     moment: float
+    size: int
+    packed: bool
 
 
 class ObjectStore:
@@ -161,20 +168,66 @@ class ObjectStore:
 
     def open(self, sha256: str, offset: int = 0, length: int | None = None) -> Reader:
         """See `Store.open`. A read of the whole blob is hashed again, and its last chunk held back until it matches."""
-        version = self._version(sha256)
+        checked = self._checked.get(sha256)
         for _ in range(READ_ATTEMPTS):
-            version = version or self._check(sha256)
+            checked = checked or self._check(sha256)
             reader = self.read(sha256, offset, length)
-            if reader.version in (None, version):
-                whole = offset == 0 and (length is None or length >= version.size)
+            if _version(reader) in (None, checked.version):
+                whole = offset == 0 and (length is None or length >= checked.size)
                 return VerifiedReader(reader, sha256, self.forget) if whole else reader
             reader.close()
-            version = None
+            checked = None
         raise TemporaryError(f"Blob {sha256} was replaced while it was read.")
 
-    def read(self, sha256: str, offset: int = 0, length: int | None = None) -> ObjectReader:
-        """See `Store.read`."""
+    def read(self, sha256: str, offset: int = 0, length: int | None = None) -> ObjectReader | PackedReader:
+        """See `Store.read`. It first reads the head of an object that may be packed."""
+        checked, head = self._checked.get(sha256), None
+        if checked is None or checked.packed:
+            found = self._look(sha256)
+            if found is None:
+                raise no_such_blob(sha256)
+            head = found[1]
+        if head is None:
+            return self._reader(sha256, offset, length)
+        return PackedReader(self._reader(sha256, *head.span(offset, length)), sha256, head, offset, length)
+
+    def open_packed(self, sha256: str) -> tuple[int, Reader] | None:
+        """See `Store.open_packed`."""
+        checked = self._checked.get(sha256) or self._check(sha256)
+        if not checked.packed:
+            return None
+        reader = self._reader(sha256)
+        if reader.version == checked.version:
+            return checked.version.size, reader
+        reader.close()
+        self.forget(sha256)
+        raise TemporaryError(f"Blob {sha256} was replaced while it was read.")
+
+    def is_packed(self, sha256: str) -> bool:
+        """See `Store.is_packed`."""
+        checked = self._checked.get(sha256)
+        if checked is not None:
+            return checked.packed
+        found = self._look(sha256)
+        return found is not None and found[1] is not None
+
+    def _reader(self, sha256: str, offset: int = 0, length: int | None = None) -> ObjectReader:
         return ObjectReader(self.bucket, self.key(sha256), sha256, offset, length)
+
+    def _look(self, sha256: str) -> tuple[ObjectVersion, PackedHead | None] | None:
+        """The version of an object and its head, if it is packed, by one request for all but the largest blobs."""
+        body = self.bucket.get(self.key(sha256), 0, LEAD)
+        if body is None:
+            return None
+        start = _whole(body)
+
+        def read_at(offset: int, size: int) -> bytes:
+            if offset + size <= len(start):
+                return start[offset : offset + size]
+            more = self.bucket.get(self.key(sha256), offset, size) if looks_packed(start) else None
+            return b"" if more is None else _whole(more)
+
+        return body.version, read_head(read_at)
 
     def held(self, sha256: str, offset: int, length: int) -> bytes | None:
         """See `Store.held`. It holds the first page of each blob that arrived lately."""
@@ -187,13 +240,16 @@ class ObjectStore:
 
     def stat(self, sha256: str) -> int | None:
         """See `Store.stat`."""
-        found = self.bucket.stat(self.key(sha256))
-        return None if found is None else found.size
+        found = self._look(sha256)
+        if found is None:
+            return None
+        version, head = found
+        return version.size if head is None else head.size
 
     def known(self, sha256: str) -> int | None:
         """See `Store.known`."""
         found = self._checked.get(sha256)
-        return found.version.size if found is not None and time.monotonic() - found.moment < RECENT else None
+        return found.size if found is not None and time.monotonic() - found.moment < RECENT else None
 
     def stats(self, names: Iterable[str]) -> dict[str, int]:
         """See `Store.stats`. It sends requests in parallel, since each takes a round trip to the server."""
@@ -281,43 +337,51 @@ class ObjectStore:
         self.bucket.check_access(f"{self.prefix}ready", once=True)
         self.owner.check()
 
-    def remember(self, sha256: str, version: ObjectVersion, head: bytes = b"") -> None:
-        """Remember that this version of the object is verified, and its first bytes."""
+    def remember(self, sha256: str, version: ObjectVersion, size: int, packed: bool, head: bytes = b"") -> None:
+        """Remember that this version of the object is verified, its plain bytes, its form, and its first bytes."""
         if head:
             self._heads.add(sha256, head)
-        self._checked.add(sha256, CheckedVersion(version, time.monotonic()))
+        self._checked.add(sha256, CheckedVersion(version, time.monotonic(), size, packed))
 
     def forget(self, sha256: str) -> None:
         """Verify the bytes again before the next read."""
         self._checked.forget(sha256)
         self._heads.forget(sha256)
 
-    def _version(self, sha256: str) -> ObjectVersion | None:
-        """The version of an object that this process has verified, None if it has not."""
+    def _known(self, sha256: str, version: ObjectVersion) -> CheckedVersion | None:
+        """What this process has verified of this version of an object, None if it has not."""
         found = self._checked.get(sha256)
-        return None if found is None else found.version
+        return found if found is not None and found.version == version else None
 
-    def _check(self, sha256: str) -> ObjectVersion:
+    def _check(self, sha256: str) -> CheckedVersion:
         version = self.bucket.stat(self.key(sha256))
         if version is None:
             self.owner.check(anew=True)
             raise no_such_blob(sha256)
-        if self._version(sha256) == version:
-            return version
+        if known := self._known(sha256, version):
+            return known
         with self._checked.turn(sha256):
-            if self._version(sha256) == version:
-                return version
+            if known := self._known(sha256, version):
+                return known
             for _ in range(READ_ATTEMPTS):
-                found, version_read = self._hash(sha256)
+                found, checked = self._hash(sha256)
                 if found == sha256:
-                    self.remember(sha256, version_read)
-                    return version_read
-            self._set_aside_if_unchanged(sha256, version_read)
+                    self._checked.add(sha256, checked)
+                    return checked
+            self._set_aside_if_unchanged(sha256, checked.version)
             raise damaged_blob(sha256)
 
-    def _hash(self, sha256: str) -> tuple[str, ObjectVersion]:
+    def _hash(self, sha256: str) -> tuple[str, CheckedVersion]:
+        """The sha256 of the plain bytes, and the version that was read."""
         reader = self.read(sha256)
-        return sha256_chunks(reader), reader.version or ObjectVersion("", 0)
+        try:
+            digest = sha256_chunks(reader)
+        except DamagedBlobError:
+            digest = ""
+        version, packed = _version(reader) or ObjectVersion("", 0), isinstance(reader, PackedReader)
+        return digest, CheckedVersion(
+            version, time.monotonic(), reader.size if isinstance(reader, PackedReader) else version.size, packed
+        )
 
     def _set_aside_if_unchanged(self, sha256: str, version: ObjectVersion) -> None:
         """Set a damaged object aside, unless a new upload has replaced it. If that fails, it is still not sent."""
@@ -327,6 +391,12 @@ class ObjectStore:
                 self.set_aside(sha256)
         except MxrError as problem:
             log.error("cannot move damaged blob %s: %s", sha256, problem.message)
+
+
+def _version(reader: ObjectReader | PackedReader) -> ObjectVersion | None:
+    found = reader.stored if isinstance(reader, PackedReader) else reader
+    assert isinstance(found, ObjectReader)
+    return found.version
 
 
 def _whole(body: ObjectBody) -> bytes:

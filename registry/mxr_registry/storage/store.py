@@ -28,7 +28,9 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from cachetools import LRUCache
 
+from mxr.artifact import packed
 from mxr.artifact.manifest import NO_CHAIN, next_chain
+from mxr.artifact.packed import SAMPLE, PackedHead, Packer
 from mxr.errors import DamagedBlobError, DamagedError, NoSuchBlobError, TemporaryError
 from mxr.util.hashing import CHUNK
 
@@ -151,13 +153,18 @@ Chunk: TypeAlias = bytes | bytearray | memoryview
 
 
 class Upload(ABC):
-    """An upload of `size` bytes in progress, hashed while it arrives. No reader sees the blob before `commit`."""
+    """An upload of `size` bytes in progress, hashed while it arrives. No reader sees the blob before `commit`.
+
+    Bytes whose beginning shrinks are stored packed (`mxr.artifact.packed`), in frames as they arrive.
+    """
 
     def __init__(self, sha256: str, size: int) -> None:
         self.sha256 = sha256
         self.size = size
         self.received = 0
         self._hash = new_sha256()
+        self._begun: bytearray | None = bytearray()
+        self._packer: Packer | None = None
 
     def write(self, data: Chunk) -> None:
         """Append bytes, which the caller does not change later.
@@ -168,7 +175,27 @@ class Upload(ABC):
         if self.received > self.size:
             raise self._mismatch(f"more than the announced {self.size} bytes")
         self._hash.update(data)
-        self._put(data)
+        if self._begun is None:
+            self._take(data)
+            return
+        self._begun += data
+        if len(self._begun) >= min(SAMPLE, self.size):
+            self._begin()
+
+    def _begin(self) -> None:
+        data, self._begun = self._begun, None
+        assert data is not None
+        if packed.pays(data, self.size):
+            self._packer = Packer(self.size)
+            self._put_packed(bytes(self._packer.head_size))
+        self._take(data)
+
+    def _take(self, data: Chunk) -> None:
+        if self._packer is None:
+            self._put(data)
+            return
+        for frame in self._packer.add(data):
+            self._put_packed(frame)
 
     def commit(self) -> int:
         """Store the bytes durably under their sha256 and return their number. Raises `DamagedError` if they do not
@@ -181,6 +208,10 @@ class Upload(ABC):
         found = self._hash.hexdigest()
         if found != self.sha256:
             raise self._mismatch(f"bytes with the sha256 {found}")
+        if self._packer is not None:
+            for frame in self._packer.finish():
+                self._put_packed(frame)
+            self._complete_packed(self._packer.head)
         self._store_bytes()
         return self.received
 
@@ -198,6 +229,14 @@ class Upload(ABC):
 
     @abstractmethod
     def _put(self, data: Chunk) -> None: ...
+
+    @abstractmethod
+    def _put_packed(self, data: bytes) -> None:
+        """Append packed bytes: as many zeros as the head has, then frames."""
+
+    @abstractmethod
+    def _complete_packed(self, head: bytes) -> None:
+        """Put the head before the frames."""
 
     @abstractmethod
     def _store_bytes(self) -> None: ...
@@ -258,6 +297,34 @@ class SequentialReader(ABC):
         """Release the file or the connection."""
 
 
+class PackedReader(SequentialReader):
+    """The plain bytes of a packed blob, by a reader of its packed bytes from the frame of `offset` on."""
+
+    def __init__(self, stored: Reader, sha256: str, head: PackedHead, offset: int, length: int | None) -> None:
+        super().__init__(offset, length)
+        self.stored = stored
+        self.size = head.size
+        stored.chunk = lambda: min(self.chunk(), packed.FRAME)
+        self._sha256, self._data = sha256, b""
+        self._plain = head.plain(iter(stored), offset, length)
+
+    def _read(self) -> bytes:
+        if not self._data:
+            try:
+                self._data = next(self._plain, b"")
+            except DamagedError:
+                raise damaged_blob(self._sha256) from None
+        size = self.chunk()
+        data, self._data = self._data[:size], self._data[size:]
+        return data
+
+    def close(self) -> None:
+        """Close the reader of the packed bytes."""
+        self._data = b""
+        self._plain.close()
+        self.stored.close()
+
+
 @dataclass(frozen=True, slots=True)
 class StoredItem:
     """One item in a store. `sha256` is None for the remains of an interrupted upload."""
@@ -304,14 +371,24 @@ class Store(Protocol):
     def read(self, sha256: str, offset: int = 0, length: int | None = None) -> Reader:
         """Read a blob without verifying it. Never send these bytes to a client. Raises `NoSuchBlobError`."""
 
+    def open_packed(self, sha256: str) -> tuple[int, Reader] | None:
+        """Return the size of the packed bytes of a blob, and a reader of them; None if it is not stored packed.
+
+        Verifies it as `check` does, and raises the same.
+        """
+
     def held(self, sha256: str, offset: int, length: int) -> bytes | None:
         """Return a range of a blob that this process still has in memory since it received it, else None."""
 
     def url(self, sha256: str, local: bool = False) -> str | None:
         """Return a URL from which a client can download the blob directly, or None.
 
-        `local`: the client runs on this machine. The blob may not exist: this sends no request to the store.
+        `local`: the client runs on this machine. The blob may not exist, or may be stored packed: this sends no request
+        to the store.
         """
+
+    def is_packed(self, sha256: str) -> bool:
+        """Whether a blob is stored packed. False if it does not exist."""
 
     def stat(self, sha256: str) -> int | None:
         """Return the size of a blob in bytes without reading it, or None if it does not exist."""

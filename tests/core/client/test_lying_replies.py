@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -11,8 +12,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+import zstandard
 from harness.rows import for_each
 
+from mxr.artifact import packed
 from mxr.artifact.manifest import Blob
 from mxr.client import registry as registry_module
 from mxr.client.registry import Client
@@ -115,6 +118,23 @@ def test_what_nobody_asked_to_compress_is_not_unpacked() -> None:
         with pytest.raises(MxrError, match="the encoding 'gzip', which nobody asked for"):
             client.locks()
         with pytest.raises(MxrError, match="gzip"), client.blob("0" * 64, 64 << 20, direct=False) as chunks:
+            next(chunks)
+
+
+def test_packed_bytes_take_no_more_than_the_blob_has() -> None:
+    frame = zstandard.ZstdCompressor().compress(bytes(packed.FRAME))
+    count = packed.MAX_FRAMES
+    words = (
+        struct.pack("<4sQI", packed.WORD, count * packed.FRAME, packed.FRAME) + struct.pack("<I", len(frame)) * count
+    )
+    bomb = packed.MAGIC + struct.pack("<I", len(words)) + words + frame * count
+    head = HEAD + b"content-encoding: zstd\r\ncontent-length: %d\r\n\r\n" % len(bomb)
+    with lying(head + bomb, endless=False) as (_, client):
+        with pytest.raises(MxrError, match="damaged bytes"), client.blob("0" * 64, 64 << 20, direct=False) as chunks:
+            next(chunks)
+        with pytest.raises(MxrError, match="the encoding 'zstd', which nobody asked for"):
+            client.locks()
+        with pytest.raises(MxrError, match="zstd"), client.blob("0" * 64, 64 << 20, direct=False, start=5) as chunks:
             next(chunks)
 
 

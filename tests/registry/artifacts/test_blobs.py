@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import resource
 import shutil
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 from harness.waiting import until
 from registry.registry_client import Parts, RegistryUnderTest, Start
 
@@ -117,6 +119,25 @@ def test_conditions(server: RegistryUnderTest, thing: Any) -> None:
     assert server.get(path, range="bytes=0-9", if_range=f'"{name}"').status == 206
     for other in ('"x"', "Wed, 21 Oct 2015 07:28:00 GMT", f'W/"{name}"'):
         assert server.get(path, range="bytes=0-9", if_range=other).data == data
+
+
+def test_who_accepts_zstd_gets_what_shrinks_in_zstd(server: RegistryUnderTest, blob: Any) -> None:
+    path, name, data = blob
+    reply = server.get(path, **{"Accept-Encoding": "gzip, zstd"})
+    assert (reply.headers["content-encoding"], reply.headers["etag"]) == ("zstd", f'"{name}.zst"')
+    assert int(reply.headers["content-length"]) == len(reply.data) < len(data) / 10
+    with zstandard.ZstdDecompressor().stream_reader(reply.data, read_across_frames=True) as plain:
+        assert plain.read() == data
+    for words in ("identity", "gzip", "zstd;q=0", "zstd2", "xzstd", "*"):
+        other = server.get(path, **{"Accept-Encoding": words})
+        assert "content-encoding" not in other.headers and other.data == data, words
+    assert "zstd" in server.get(path, **{"Accept-Encoding": "br;q=1, zstd;q=0.5"}).headers["content-encoding"]
+    part = server.get(path, **{"Accept-Encoding": "zstd", "Range": "bytes=300000-1299999"})
+    assert (part.status, part.data) == (206, data[300_000:1_300_000]) and "content-encoding" not in part.headers
+    weights = random.Random(3).randbytes(300_000)
+    plainly = server.get(f"/v1/blobs/{server.upload(weights)['sha256']}", **{"Accept-Encoding": "zstd"})
+    assert plainly.data == weights and "content-encoding" not in plainly.headers
+    assert plainly.headers["vary"] == reply.headers["vary"] == "accept-encoding"
 
 
 def test_a_download_tool_resumes_a_file(server: RegistryUnderTest, file: Any, tmp_path: Path) -> None:
@@ -226,7 +247,7 @@ def test_an_upload_that_is_cut_off_leaves_nothing(start: Start, fsck: Any) -> No
 
 
 def test_a_full_disk_is_said_and_leaves_nothing(start: Start, fsck: Any) -> None:
-    server, data = start(), b"full" * 1_000_000
+    server, data = start(), random.Random(4).randbytes(4_000_000)
     name = sha256(data).hexdigest()
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (2**20, resource.RLIM_INFINITY))
     status, said = server.call("PUT", f"/v1/blobs/{name}", data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from registry.storage.s3_settings import s3_settings
 from servers.swift import Bucket
 
+from mxr.artifact.packed import plain_stream
 from mxr.errors import DamagedError, NoSuchBlobError, UsageError
 from mxr.util.hashing import CHUNK
 from mxr_registry.storage import open_store
@@ -18,6 +20,9 @@ from mxr_registry.storage.local import LocalStore
 from mxr_registry.storage.store import Store
 
 DATA = bytes(range(256)) * 9000
+"""Bytes that are stored packed."""
+
+PLAIN = random.Random(1).randbytes(len(DATA))
 NAME = sha256(DATA).hexdigest()
 
 LARGE = 17 << 20
@@ -41,6 +46,12 @@ KINDS: dict[str, Callable[[Asked], Store]] = {"local": local, "s3": s3}
 @pytest.fixture(params=sorted(KINDS))
 def store(request: Asked) -> Store:
     return KINDS[request.param](request)
+
+
+@pytest.fixture
+def again(request: Asked, store: Store) -> Store:
+    """The same store, in a process that has seen nothing of it."""
+    return KINDS["local" if isinstance(store, LocalStore) else "s3"](request)
 
 
 def keep(store: Store, data: bytes = DATA) -> str:
@@ -69,8 +80,7 @@ class TestStore:
         assert [item for item in store.walk() if item.sha256] == []
 
     def test_chunks_are_large(self, store: Store) -> None:
-        keep(store)
-        sizes = [len(part) for part in store.open(NAME)]
+        sizes = [len(part) for part in store.open(keep(store, PLAIN))]
         assert all(size == CHUNK for size in sizes[:-1]) and len(sizes) == -(-len(DATA) // CHUNK)
 
     @pytest.mark.parametrize(("offset", "length"), [(0, 1), (5, 100), (CHUNK - 1, 2), (len(DATA) - 3, None), (7, None)])
@@ -179,7 +189,50 @@ class TestStore:
         assert upload.commit() == store.check(name) == len(data)
         assert b"".join(store.open(name)) == data
         assert b"".join(store.open(name, LARGE - 5, LARGE)) == data[LARGE - 5 : 2 * LARGE - 5]
-        assert [kept.size for kept in store.walk()] == [len(data)]
+        assert [kept.size < len(data) // 100 for kept in store.walk()] == [True]
+
+    def test_what_does_not_shrink_comes_back_as_it_went_in(self, store: Store) -> None:
+        name = keep(store, PLAIN)
+        assert b"".join(store.open(name)) == b"".join(store.read(name)) == PLAIN
+        assert b"".join(store.open(name, 700_000, 1_000_000)) == PLAIN[700_000:1_700_000]
+        assert store.check(name) == store.stat(name) == len(PLAIN)
+        assert store.open_packed(name) is None and not store.is_packed(name)
+        assert [kept.size for kept in store.walk()] == [len(PLAIN)]
+
+    def test_what_shrinks_is_stored_packed(self, store: Store, again: Store) -> None:
+        keep(store)
+        for each in (store, again):
+            assert each.is_packed(NAME)
+            found = each.open_packed(NAME)
+            assert found is not None
+            size, reader = found
+            stored = b"".join(reader)
+            assert len(stored) == size < len(DATA) // 100
+            assert b"".join(plain_stream(iter([stored]), len(DATA))) == DATA
+            assert each.stats([NAME]) == {NAME: len(DATA)}
+        assert not store.is_packed("0" * 64)
+        with pytest.raises(NoSuchBlobError):
+            store.open_packed("0" * 64)
+
+    def test_what_looks_packed_comes_back_as_it_went_in(self, store: Store, again: Store) -> None:
+        keep(store)
+        _, reader = store.open_packed(NAME) or (0, iter(()))
+        stored = b"".join(reader)
+        for data in (stored, stored[:30], stored + PLAIN):
+            name = keep(store, data)
+            for each in (store, again):
+                assert b"".join(each.open(name)) == data and each.stat(name) == len(data)
+
+    def test_the_size_of_chunks_changes_nothing(self, store: Store) -> None:
+        name = sha256(DATA).hexdigest()
+        upload = store.begin(name, len(DATA))
+        for at in (*range(0, 50, 1), *range(50, len(DATA), 777_777)):
+            upload.write(DATA[at : at + (1 if at < 50 else 777_777)])
+        upload.commit()
+        reader = store.open(name, 3, 600_000)
+        reader.chunk = lambda: 1000
+        sizes = [len(part) for part in reader]
+        assert max(sizes) == 1000 and sum(sizes) == 600_000 and store.is_packed(name)
 
     def test_a_large_upload_of_other_bytes_leaves_nothing(self, store: Store) -> None:
         upload = store.begin(NAME, LARGE)

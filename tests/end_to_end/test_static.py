@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doubles.migraphx import programs as doubles
 from harness import tokens
 from harness.programs import Program
 from paths import ROOT
@@ -175,6 +177,49 @@ def test_misses_have_the_reasons_of_a_registry(
         if words[0] != "push":
             assert "is files" in far(*words, expect=2).err
     assert "is files" in far("fetch", convnet, *gpu, "--on-miss", "wait=1s", expect=2).err
+
+
+def test_what_shrinks_is_there_in_zstd_too(
+    mxr: Host, host: Hosts, model: Path, gpu: tuple[str, ...], tmp_path: Path
+) -> None:
+    """As the file of AMDMIGraphX issue 5079, which is mostly empty buffers."""
+    flags = {"kind": "gpu", "arch": "gfx908:sramecc+:xnack-", "offload_copy": True}
+    source = doubles.read(str(model), {"x": [4, 3, 32, 32]})
+    source |= {"onnx": source["onnx"] + bytes(8 << 20)}
+    made = doubles.write(source, flags, {"file_version": 7, "migraphx": "2.15.0"})
+    (tmp_path / "program.mxr").write_bytes(made)
+    mxr("push", tmp_path / "program.mxr", "--model", model, "--rocm", "7.2", "--for", "python")
+    site = tmp_path / "srv" / "mxr"
+    site.parent.mkdir()
+    mxr("lock", model, *gpu, "-o", tmp_path / "mxr.lock")
+    mxr("export", "--static", site, tmp_path / "mxr.lock")
+    small = {path.name.removesuffix(".zst"): path for path in site.rglob("*.zst")}
+    assert sum(path.stat().st_size for path in small.values()) < len(made) / 100
+    web = WebServer(site)
+    try:
+        far = host("far", web.url)
+        fetched = far("fetch", model, *gpu, "-o", "a.mxr", "--json").json
+        assert any(path.endswith(".zst") for path in web.asked)
+        assert (far.home / "a.mxr").read_bytes() == made
+        # Without the package, without these files, and where they are damaged.
+        program = f"""
+import sys, mxr
+sys.modules["zstandard"] = None
+print(mxr.fetch({str(model)!r}, arch="gfx908").artifact.sha256)
+"""
+        web.asked.clear()
+        assert host("without", web.url).python(program).out.strip() == fetched["sha256"]
+        assert not any(path.endswith(".zst") for path in web.asked)
+        for at, reply in enumerate(((404, b"", {}), (200, b"<html>", {}), (200, made[:-9], {}))):
+            web.spoil = {".zst": reply}
+            host(f"odd-{at}", web.url)("fetch", model, *gpu)
+        # A frame that expands to a terabyte.
+        words = struct.pack("<4sQI", b"mxr1", 1 << 40, 16 << 20) + struct.pack("<I", 20) * (1 << 16)
+        web.spoil = {".zst": (200, struct.pack("<II", 0x184D2A5D, len(words)) + words + bytes(1 << 20), {})}
+        host("bomb", web.url)("fetch", model, *gpu)
+    finally:
+        web.end()
+    assert mxr("export", "--static", site, tmp_path / "mxr.lock", "--prune", "--json").json["written"] == 1
 
 
 def test_a_bucket(

@@ -11,7 +11,9 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 
+from mxr.artifact import packed
 from mxr.artifact.key import MODEL, MODEL_PREFIX
 from mxr.artifact.manifest import Blob, File
 from mxr.artifact.recall import Recall
@@ -23,7 +25,7 @@ from mxr.display import progress
 from mxr.errors import DamagedError, MxrError, NotFoundError, UsageError
 from mxr.protocol import static_form
 from mxr.protocol.static_form import FOLDERS, INDEXES, ROOT, ModelIndex, StaticArtifact, StaticRegistry
-from mxr.util import codec
+from mxr.util import codec, disk
 from mxr.util.codec import Timestamp
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import sha256_hex
@@ -167,7 +169,9 @@ class StaticWriter:
             self._write_blobs(file)
         signed = self._client.statements(artifact.id)
         sha = self._write_immutable("statements", codec.encode(signed)) if signed.items else None
-        row = StaticArtifact(replace(artifact, description=None, provenance={}, recall=None), sha)
+        blobs = sorted({blob.sha256 for blob in artifact.manifest.blobs()})
+        smaller = tuple(sha for sha in blobs if self._place.size(static_form.blob_name(sha, packed=True)))
+        row = StaticArtifact(replace(artifact, description=None, provenance={}, recall=None), sha, smaller)
         # What is said of a compile never changes.
         if before is None or replace(before, artifact=replace(before.artifact, recall=None)) != row:
             self._write(static_form.artifact_name(artifact.id), codec.encode(replace(artifact, description=None)))
@@ -186,10 +190,30 @@ class StaticWriter:
             with self._place.blob(name) as (descriptor, path):
                 target = transfer.DownloadTarget(descriptor, 0, path)
                 transfer.obtain_blob(self._client, blob, target, places.get(blob.sha256), step)
+                self._write_packed(blob, target)
             self._count(blob.size)
 
         with transfer.TransferPool(copy, missing, transfer.AT_ONCE):
             pass
+
+    def _write_packed(self, blob: Blob, plain: transfer.DownloadTarget) -> None:
+        """Write the packed form of a blob, if it is much smaller, before the blob itself."""
+        if not packed.available():
+            return
+        start = b"".join(plain.read(min(packed.SAMPLE, blob.size)))
+        if not packed.pays(start, blob.size):
+            return
+        packer, at = packed.Packer(blob.size), 0
+        with self._place.blob(static_form.blob_name(blob.sha256, packed=True)) as (descriptor, path):
+            at = packer.head_size
+            each = (frame for data in plain.read(blob.size) for frame in packer.add(data))
+            for frame in chain(each, packer.finish()):
+                with disk.faults(path):
+                    disk.write_at(descriptor, frame, at)
+                at += len(frame)
+            with disk.faults(path):
+                disk.write_at(descriptor, packer.head, 0)
+        self._count(at)
 
     def _count(self, size: int) -> None:
         with self._lock:
@@ -224,6 +248,7 @@ class StaticWriter:
                 named |= {static_form.artifact_name(row.artifact.id), f"statements/{row.statements}.json"}
                 if not _refused(row.artifact.recall):
                     named |= {static_form.blob_name(blob.sha256) for blob in row.artifact.manifest.blobs()}
+                    named |= {static_form.blob_name(sha, packed=True) for sha in row.packed}
         oldest = time.time() - GRACE
         left = [each for folder in FOLDERS for each in self._place.files(folder) if each.name not in named]
         old = [each for each in left if each.modified < oldest]

@@ -55,7 +55,7 @@ class StaticPlace(Protocol):
         ...
 
     def size(self, name: str) -> int | None:
-        """Bytes of a file, or None."""
+        """Bytes of a file, or None. What this writer wrote counts."""
         ...
 
     def read(self, name: str) -> bytes | None:
@@ -236,6 +236,7 @@ class BucketPlace:
         self._put(name, data)
 
     def _put(self, name: str, data: bytes) -> None:
+        self._files[name] = PlacedFile(name, len(data), time.time())
         cache = FOREVER if is_immutable(name) else SHORTLY
         kind = "application/json" if name.endswith(".json") else "application/octet-stream"
         self._bucket.put(self._at.key(name), data, sha256_hex(data), CacheControl=cache, ContentType=kind)

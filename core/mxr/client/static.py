@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, islice
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import unquote, urljoin, urlsplit
 
 from mxr.artifact import candidates as choice_rules
-from mxr.artifact import misses
+from mxr.artifact import misses, packed
 from mxr.artifact.candidates import Candidates
 from mxr.artifact.key import MODEL
 from mxr.artifact.matching import choose_candidate
@@ -110,6 +110,12 @@ class ReadIndex:
     def for_others(self, arch: str | None) -> Iterator[StaticArtifact]:
         """Yield the artifacts for other archs than this one, the latest first."""
         return self._read(row for row in self._latest if _arch(row) != arch)
+
+    @cached_property
+    def packed(self) -> frozenset[str]:
+        """The sha256s of the blobs that are there packed, too."""
+        listed = (row.get("packed") for row in self._rows)
+        return frozenset(sha for each in listed if isinstance(each, list) for sha in each if isinstance(sha, str))
 
     @cached_property
     def _latest(self) -> list[dict[str, Any]]:
@@ -244,18 +250,27 @@ class StaticClient(Client):
         sha: str,
         size: int | None = None,
         *,
-        direct: bool = True,  # noqa: ARG002
+        direct: bool = True,
         start: int = 0,
     ) -> Iterator[Iterator[bytes]]:
-        """Yield an iterator over the chunks of a blob from `start`. Raises `NoSuchBlobError`, `UnreachableError`."""
+        """Yield an iterator over the chunks of a blob from `start`. Raises `NoSuchBlobError`, `UnreachableError`.
+
+        `direct`: by its packed form, where there is one; what is wrong with that is no reason to fail.
+        """
         seconds = self._settings.timeout + (86_400.0 if size is None else size / MIN_RATE)
-        try:
-            with self._opened(static_form.blob_name(sha), seconds, start) as chunks:
-                yield chunks
-        except NotFoundError:
-            raise NoSuchBlobError(
-                f"The registry at {self.url} lacks blob {sha}.", hint="Write it again: `mxr export --static`."
-            ) from None
+        zstd = direct and not start and packed.available() and any(sha in each.packed for each in self._known.values())
+        with ExitStack() as stack:
+            chunks = None
+            if zstd:
+                with suppress(NotFoundError):
+                    smaller = self._opened(static_form.blob_name(sha, packed=True), seconds)
+                    chunks = self._unpacked(stack.enter_context(smaller), size)
+            try:
+                yield chunks or stack.enter_context(self._opened(static_form.blob_name(sha), seconds, start))
+            except NotFoundError:
+                raise NoSuchBlobError(
+                    f"The registry at {self.url} lacks blob {sha}.", hint="Write it again: `mxr export --static`."
+                ) from None
 
     # --- documents ---
 

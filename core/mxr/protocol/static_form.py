@@ -6,6 +6,7 @@
     statements/<sha256>.json what was signed of an artifact: `Statements`
     recalls/<sha256>.json    a recall list: `RecallList`
     blobs/<2>/<sha256>       bytes
+    blobs/<2>/<sha256>.zst   the same in zstd, beside the plain ones, where it is much smaller
 
 Files with a sha256 in their name never change. The others are replaced as a whole, each after what it names.
 """
@@ -44,10 +45,14 @@ MAX_ARTIFACTS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class StaticArtifact:
-    """An artifact in an index, without what is said of its compile. `statements`: the sha256 of what was signed."""
+    """An artifact in an index, without what is said of its compile. `statements`: the sha256 of what was signed.
+
+    `packed`: the sha256s of the blobs that are there packed, too (`mxr.artifact.packed`).
+    """
 
     artifact: Artifact
     statements: str | None = None
+    packed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +109,9 @@ def artifact_name(id: str) -> str:
     return f"artifacts/{id}.json"
 
 
-def blob_name(sha256: str) -> str:
-    """Return the name of a blob."""
-    return f"blobs/{sha256[:2]}/{sha256}"
+def blob_name(sha256: str, *, packed: bool = False) -> str:
+    """Return the name of a blob, or of its packed form."""
+    return f"blobs/{sha256[:2]}/{sha256}{'.zst' if packed else ''}"
 
 
 def _check_version(version: int) -> None:

@@ -161,6 +161,46 @@ def test_an_image_of_onnx_runtime_names_its_folder(
     assert path == f"/{labels['io.kserve.km/cache-mount-subpath']}"
 
 
+def test_one_push_reaches_every_folder(
+    registry: Registry, mxr: Host, host: Hosts, model: Path, programs: Programs, gpu: tuple[str, ...], tmp_path: Path
+) -> None:
+    """By `mxr fetch`, curl, an image that skopeo copies, a layer of it, and files without a registry."""
+    debian.installed("skopeo", "curl")
+    mxr("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python")
+    wanted = sha256(programs.gfx908.read_bytes()).hexdigest()
+    found: dict[str, str] = {}
+
+    def add(way: str, path: Path) -> None:
+        found[way] = sha256(path.read_bytes()).hexdigest()
+
+    mxr("fetch", model, *gpu, "-o", "fetched.mxr")
+    add("fetch", mxr.home / "fetched.mxr")
+    mxr("lock", model, *gpu)
+    id = json.loads((mxr.home / "mxr.lock").read_text())["entries"][0]["id"]
+    (tmp_path / "header").write_text(f"Authorization: Bearer {mxr.environ['MXR_TOKEN']}")
+    url = f"{registry.url}/v1/artifacts/{id}/files/model.mxr"
+    run("curl", "-sSf", "-H", f"@{tmp_path}/header", "-o", tmp_path / "curl.mxr", url)
+    add("curl", tmp_path / "curl.mxr")
+    (digest,) = (each["digest"] for each in mxr("export", "--oci", "images", "mxr.lock", "--json").json["images"])
+    run("skopeo", "copy", "--preserve-digests", f"oci:{mxr.home}/images:gfx908", f"dir:{tmp_path}/copied")
+    assert sha256((tmp_path / "copied" / "manifest.json").read_bytes()).hexdigest() == digest.partition(":")[2]
+    layout = mxr.home / "images" / "blobs" / "sha256"
+    manifest = json.loads((layout / digest.partition(":")[2]).read_text())
+    for way, folder in (("skopeo", tmp_path / "copied"), ("layer", layout)):
+        for layer in manifest["layers"]:
+            run("tar", "-C", tmp_path, "-xf", folder / layer["digest"].partition(":")[2])
+        (program,) = (tmp_path / "models").glob("*.mxr")
+        add(way, program)
+        program.unlink()
+    mxr("export", "--static", tmp_path / "site", "mxr.lock")
+    plain = host("plain", f"file://{tmp_path}/site")
+    plain("fetch", model, *gpu, "-o", "static.mxr")
+    add("static", plain.home / "static.mxr")
+    (blob,) = (path for path in (tmp_path / "site" / "blobs").rglob(wanted))
+    add("static file", blob)
+    assert found == dict.fromkeys(("fetch", "curl", "skopeo", "layer", "static", "static file"), wanted)
+
+
 class TestCheck:
     @pytest.fixture
     def layout(self, mxr: Host, lock: Path) -> Path:

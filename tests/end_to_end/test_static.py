@@ -503,6 +503,25 @@ def test_writers_at_once_and_one_that_is_killed(
     assert json.loads((site / "mxr.json").read_text())["format"] == "mxr-static"
 
 
+def test_an_index_that_no_host_would_read_is_not_written(mxr: Host, site: Path) -> None:
+    """As that of 100,000 artifacts of one model."""
+    (index,) = (site / "index").glob("*.json")
+    before = index.read_bytes()
+    index.unlink()
+    program = f"""
+import sys
+from mxr.protocol import static_form
+static_form.MAX_INDEX = {len(before) - 1}
+from mxr_cli.main import main
+sys.argv = ["mxr", "export", "--static", {str(site)!r}, "--all"]
+main()
+"""
+    said = mxr.python(program, expect=2).err
+    assert "has 1 artifacts" in said and "a LOCK, or ids" in said and not index.exists()
+    mxr("export", "--static", site, "--all")
+    assert index.exists()
+
+
 def test_folders_that_are_not_its_own(
     site: Path, mxr: Host, own_registry: Callable[..., Registry], host: Hosts
 ) -> None:

@@ -12,13 +12,19 @@ Source: RFC 8878, 3.1.2 (skippable frames). All numbers are little-endian.
 from __future__ import annotations
 
 import struct
+import tempfile
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
-from mxr.errors import DamagedError
+from mxr.errors import DamagedError, TooLargeError
+from mxr.util import disk
 from mxr.util.frozen import dataclass
-from mxr.util.hashing import Data
+from mxr.util.hashing import CHUNK, Data
 
 MAGIC = struct.pack("<I", 0x184D2A5D)
 WORD = b"mxr1"
@@ -28,7 +34,7 @@ FIXED = 24
 FRAME = 256 << 10
 """Plain bytes of a frame."""
 
-MAX_FRAME = 16 << 20
+MAX_FRAME = 1 << 20
 """Plain bytes of a frame that is read."""
 
 MAX_FRAMES = 1 << 16
@@ -44,6 +50,9 @@ GAIN = 0.75
 """The part of a sample from which on packing does not pay."""
 
 LEVEL = 3
+
+SPOOLED = 16 << 20
+"""Packed bytes that are kept in memory; more are in a temporary file."""
 
 
 def available() -> bool:
@@ -190,35 +199,96 @@ def unpack_frame(frame: bytes, size: int) -> bytes:
     return bytes(found)
 
 
-def plain_stream(chunks: Iterator[bytes], most: int) -> Iterator[bytes]:
-    """Yield the plain bytes of a stream, which may be packed; of packed ones at most `most`. Raises `DamagedError`."""
-    buffer = bytearray()
+class Unpacker:
+    """Packed bytes that arrive in chunks, as the plain bytes of their frames.
 
-    def filled(size: int) -> bool:
-        while len(buffer) < size:
-            chunk = next(chunks, b"")
-            if not chunk:
+    `most`: the plain bytes that it takes. Raises `DamagedError` for what is not packed, and `TooLargeError`.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._buffer = bytearray()
+        self._head: PackedHead | None = None
+        self._number = 0
+
+    @property
+    def size(self) -> int | None:
+        """The number of the plain bytes; None before their head has arrived."""
+        return None if self._head is None else self._head.size
+
+    def add(self, data: Data) -> Iterator[bytes]:
+        """Yield the plain bytes of the frames that are complete with further bytes."""
+        self._buffer += data
+        if self._head is None and not self._read_head():
+            return
+        head, at = self._head, 0
+        assert head is not None
+        while self._number < len(head.sizes) and len(self._buffer) - at >= head.sizes[self._number]:
+            stop, plain = at + head.sizes[self._number], min(head.frame, head.size - self._number * head.frame)
+            frame, at, self._number = bytes(memoryview(self._buffer)[at:stop]), stop, self._number + 1
+            yield unpack_frame(frame, plain)
+        del self._buffer[:at]
+
+    def finish(self) -> None:
+        """Raise `DamagedError` if frames are missing, or something follows them."""
+        if self._head is None or self._number < len(self._head.sizes) or self._buffer:
+            raise DamagedError("Packed bytes end before their last frame, or go on after it.")
+
+    def _read_head(self) -> bool:
+        if len(self._buffer) < FIXED:
+            return False
+        length = struct.unpack_from("<I", self._buffer, 4)[0] + 8
+        if looks_packed(self._buffer) and FIXED < length <= FIXED + 4 * MAX_FRAMES:
+            if len(self._buffer) < length:
                 return False
-            buffer.extend(chunk)
+            self._head = read_head(lambda at, size: bytes(self._buffer[at : at + size]))
+        if self._head is None:
+            raise DamagedError("Packed bytes have no valid head.")
+        if self._head.size > self._most:
+            raise TooLargeError(f"Packed bytes stand for {self._head.size} bytes; at most {self._most} are taken.")
+        del self._buffer[:length]
         return True
 
-    if not filled(FIXED) or not looks_packed(buffer):
-        yield bytes(buffer)
+
+def plain_stream(chunks: Iterator[bytes], most: int) -> Iterator[bytes]:
+    """Yield the plain bytes of a stream, which may be packed; of packed ones at most `most`. Raises `DamagedError`."""
+    start = bytearray()
+    for chunk in chunks:
+        start += chunk
+        if len(start) >= FIXED:
+            break
+    if not looks_packed(start):
+        yield bytes(start)
         yield from chunks
         return
+    unpacker = Unpacker(most)
+    try:
+        for chunk in chain((bytes(start),), chunks):
+            yield from unpacker.add(chunk)
+    except TooLargeError as problem:
+        raise DamagedError(problem.message) from None
+    unpacker.finish()
 
-    def read_at(offset: int, length: int) -> bytes:
-        filled(offset + length)
-        return bytes(buffer[offset : offset + length])
 
-    head = read_head(read_at)
-    if head is None or head.size > most:
-        raise DamagedError("Packed bytes have no valid head, or are too many.")
-    rest = bytes(buffer[head.length :])
-
-    def following() -> Iterator[bytes]:
-        if rest:
-            yield rest
-        yield from chunks
-
-    yield from head.plain(following())
+@contextmanager
+def smaller_body(chunks: Iterator[bytes], size: int) -> Iterator[tuple[Iterator[bytes], int, bool]]:
+    """Yield so many bytes in chunks, packed if that pays and is possible; their size; and whether they are packed."""
+    start = bytearray()
+    while len(start) < min(SAMPLE, size) and (chunk := next(chunks, b"")):
+        start += chunk
+    every = chain((bytes(start),), chunks)
+    if not (available() and pays(start, size)):
+        yield every, size, False
+        return
+    packer = Packer(size)
+    with tempfile.SpooledTemporaryFile(SPOOLED) as file:
+        with disk.faults(Path(tempfile.gettempdir())):
+            file.write(bytes(packer.head_size))
+            frames = (frame for data in every for frame in packer.add(data))
+            for frame in chain(frames, packer.finish()):
+                file.write(frame)
+            length = file.tell()
+            file.seek(0)
+            file.write(packer.head)
+            file.seek(0)
+        yield iter(partial(file.read, CHUNK), b""), length, True

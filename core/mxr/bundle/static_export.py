@@ -22,7 +22,7 @@ from mxr.cache.store import Cache
 from mxr.client import transfer
 from mxr.client.registry import Client
 from mxr.display import progress
-from mxr.errors import DamagedError, MxrError, NotFoundError, UsageError
+from mxr.errors import DamagedError, MxrError, NotFoundError, TooLargeError, UsageError
 from mxr.protocol import static_form
 from mxr.protocol.static_form import FOLDERS, INDEXES, ROOT, ModelIndex, StaticArtifact, StaticRegistry
 from mxr.util import codec, disk
@@ -127,7 +127,14 @@ class StaticWriter:
             artifacts=ordered,
         )
         if before is None or replace(index, written_at=before.written_at) != before:
-            self._write(static_form.index_name(model), codec.encode(index))
+            data = codec.canonical(codec.encode(index)).encode()
+            if len(data) > static_form.MAX_INDEX:
+                raise TooLargeError(
+                    f"Model {model[:19]} has {len(ordered)} artifacts, whose index would have {len(data)} bytes: hosts "
+                    f"read {static_form.MAX_INDEX}.",
+                    hint="Export what hosts need to a place of its own: a LOCK, or ids instead of --all.",
+                )
+            self._write_data(static_form.index_name(model), data)
 
     def _known_root(self, registry: str) -> StaticRegistry | None:
         """What `mxr.json` says, if it is there. Raises `UsageError` for that of another registry, `DamagedError`."""
@@ -227,7 +234,9 @@ class StaticWriter:
         return sha
 
     def _write(self, name: str, document: object) -> None:
-        data = codec.canonical(document).encode()
+        self._write_data(name, codec.canonical(document).encode())
+
+    def _write_data(self, name: str, data: bytes) -> None:
         self._place.write(name, data)
         self._count(len(data))
 

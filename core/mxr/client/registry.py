@@ -440,15 +440,19 @@ class Client:
         )
 
     def put_blob(self, blob: Blob, chunks: Iterable[bytes], *, follows: Sequence[str] = ()) -> None:
-        """Upload one blob. Sent once: to repeat it, the caller has to produce the chunks again.
+        """Upload one blob, packed if that is much smaller.
+
+        Sent once: to repeat it, the caller has to produce the chunks again.
 
         `follows`: what is before it in its file, as the header says (`FOLLOWS_HEADER`).
         """
-        headers = {"Content-Length": str(blob.size), "Content-Type": "application/octet-stream"}
+        headers = {"Content-Type": "application/octet-stream"}
         if follows:
             headers[artifact_protocol.FOLLOWS_HEADER] = ",".join(follows)
-        with self._reply("PUT", f"/blobs/{blob.sha256}", chunks, headers, once=True) as reply:
-            self._read(reply)
+        with packed.smaller_body(iter(chunks), blob.size) as (body, size, zstd):
+            headers |= {"Content-Length": str(size)} | ({"Content-Encoding": "zstd"} if zstd else {})
+            with self._reply("PUT", f"/blobs/{blob.sha256}", body, headers, once=True) as reply:
+                self._read(reply)
 
     @contextmanager
     def blob(

@@ -410,7 +410,10 @@ class StaticClient(Client):
                 for chunk in chunks:
                     size += len(chunk)
                     if size > MAX_INDEX:
-                        raise InvalidReplyError(f"{name} of the registry at {self.url} exceeds {MAX_INDEX} bytes.")
+                        raise InvalidReplyError(
+                            f"{name} of the registry at {self.url} exceeds {MAX_INDEX} bytes.",
+                            hint="Export fewer artifacts to this place: a LOCK instead of --all.",
+                        )
                     parts.append(chunk)
             return b"".join(parts)
 

@@ -19,6 +19,7 @@ from fastapi.responses import RedirectResponse
 from starlette.requests import ClientDisconnect
 
 from mxr.artifact.manifest import NO_CHAIN, Blob, check_sha256
+from mxr.artifact.packed import Unpacker
 from mxr.errors import InterruptionError, TooLargeError, UsageError
 from mxr.protocol.access import FETCH, WORK
 from mxr.protocol.artifacts import FOLLOWS_HEADER, MAX_FOLLOWED, Missing, MissingRequest
@@ -31,7 +32,7 @@ from mxr_registry.server.bodies import Large
 from mxr_registry.server.fair_places import Requester, UploadSlots
 from mxr_registry.server.ranges import RangesDep, accepts_zstd, bytes_response, packed_response
 from mxr_registry.server.scoped import fixed_path
-from mxr_registry.storage.store import ChunkSize, Upload
+from mxr_registry.storage.store import ChunkSize, Store, Upload
 
 from .deps import BlobSha256, CallerDep, RequesterDep, Services, ServicesDep, created, scoped_router
 
@@ -67,7 +68,8 @@ async def upload_blob(
     """Upload a blob.
 
     The body is the raw bytes, hashed while they arrive. The same bytes may come twice. The answer is 201 then, too: it
-    does not tell what other namespaces have.
+    does not tell what other namespaces have. `Content-Encoding: zstd` is for bytes in the form in which the registry
+    stores them, and which mxr sends.
     """
     blob = await receive(request, services, caller, client, check_sha256(sha256), _followed(follows))
     created(response, f"/v1/blobs/{sha256}")
@@ -135,8 +137,9 @@ async def receive(
     an empty body or one without its size, `TooLargeError`, `DiskFullError`, and `InterruptionError` if the client
     disconnects, or takes longer than an upload of this size may.
     """
-    announced = _content_length(request, services.settings.limits.blob)
-    upload: Upload | None = None
+    most = services.settings.limits.blob
+    announced = _content_length(request, most)
+    incoming = IncomingBlob(services.store, sha256, announced, Unpacker(most) if _is_packed(request) else None)
     threads = services.upload_threads
     quick = xxhash.xxh3_128()
     try:
@@ -148,20 +151,16 @@ async def receive(
                 whole = await threads.run(blobs.hash_before, *before)
             hashers = [quick] if whole is None else [quick, whole]
             async for chunk in _chunks(request, services.uploads):
-                if upload is None:
-                    upload = await threads.run(services.store.begin, sha256, announced)
-                await threads.run(_write, upload, hashers, chunk)
-            if upload is None:
-                raise InterruptionError(f"The upload of blob {sha256} ended before its first byte.")
-            size = await threads.run(upload.commit)
+                await threads.run(incoming.write, hashers, chunk)
+            upload = await threads.run(incoming.commit)
+            size = upload.received
             if follows == [NO_CHAIN]:
                 # The first blob of a file was hashed by its upload already.
                 whole = upload.hashed()
     except ClientDisconnect:
         raise InterruptionError(f"The upload of blob {sha256} was interrupted; nothing was stored.") from None
     finally:
-        if upload is not None:
-            upload.discard()
+        incoming.discard()
     if whole is not None:
         services.store.digests.add(follows, sha256, whole)
     uploaded = (services.db, services.store, caller.namespace, caller.principal, sha256, size, quick.hexdigest())
@@ -169,10 +168,45 @@ async def receive(
     return Blob(sha256, size)
 
 
-def _write(upload: Upload, hashers: Sequence[Hasher], chunk: bytearray) -> None:
-    upload.write(chunk)
-    for hasher in hashers:
-        hasher.update(chunk)
+class IncomingBlob:
+    """A blob that arrives, packed if there is an `unpacker`. Its upload begins with the first byte."""
+
+    def __init__(self, store: Store, sha256: str, size: int, unpacker: Unpacker | None) -> None:
+        self._store, self._sha256, self._size, self._unpacker = store, sha256, size, unpacker
+        self._upload: Upload | None = None
+
+    def write(self, hashers: Sequence[Hasher], chunk: bytearray) -> None:
+        """Store and hash the plain bytes of a chunk."""
+        for data in (chunk,) if self._unpacker is None else self._unpacker.add(chunk):
+            if self._upload is None:
+                size = self._size if self._unpacker is None else self._unpacker.size
+                self._upload = self._store.begin(self._sha256, size or 0)
+            self._upload.write(data)
+            for hasher in hashers:
+                hasher.update(data)
+
+    def commit(self) -> Upload:
+        """Store the blob under its sha256. Raises `InterruptionError` for one that ended before its first byte."""
+        if self._unpacker is not None:
+            self._unpacker.finish()
+        if self._upload is None:
+            raise InterruptionError(f"The upload of blob {self._sha256} ended before its first byte.")
+        self._upload.commit()
+        return self._upload
+
+    def discard(self) -> None:
+        """Remove what was not committed."""
+        if self._upload is not None:
+            self._upload.discard()
+
+
+def _is_packed(request: Request) -> bool:
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("identity", "zstd"):
+        raise UsageError(
+            f"The upload has the encoding {encoding[:40]!r}.", hint="Send the raw bytes, without Content-Encoding."
+        )
+    return encoding == "zstd"
 
 
 async def _chunks(request: Request, slots: UploadSlots) -> AsyncIterator[bytearray]:

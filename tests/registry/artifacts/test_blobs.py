@@ -7,6 +7,7 @@ import resource
 import shutil
 import signal
 import socket
+import struct
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
@@ -17,6 +18,8 @@ import pytest
 import zstandard
 from harness.waiting import until
 from registry.registry_client import Parts, RegistryUnderTest, Start
+
+from mxr.artifact.packed import smaller_body
 
 BIG = bytes(range(251)) * 20_000
 
@@ -138,6 +141,50 @@ def test_who_accepts_zstd_gets_what_shrinks_in_zstd(server: RegistryUnderTest, b
     plainly = server.get(f"/v1/blobs/{server.upload(weights)['sha256']}", **{"Accept-Encoding": "zstd"})
     assert plainly.data == weights and "content-encoding" not in plainly.headers
     assert plainly.headers["vary"] == reply.headers["vary"] == "accept-encoding"
+
+
+def packed_body(data: bytes, step: int = 100_000) -> bytes:
+    with smaller_body((data[at : at + step] for at in range(0, len(data), step)), len(data)) as (chunks, size, packed):
+        body = b"".join(chunks)
+    assert packed and len(body) == size
+    return body
+
+
+class TestPackedUploads:
+    def put(self, server: RegistryUnderTest, data: bytes, body: bytes, encoding: str = "zstd") -> Any:
+        path = f"/v1/blobs/{sha256(data).hexdigest()}"
+        return path, server.request("PUT", path, body=body, headers={"Content-Encoding": encoding})
+
+    def test_it_is_stored_as_if_it_came_plain(self, server: RegistryUnderTest) -> None:
+        data = b"packed upload" * 100_000
+        path, reply = self.put(server, data, packed_body(data))
+        assert (reply.status, reply.json()["size"]) == (201, len(data))
+        assert server.get(path).data == data
+        assert server.get(path, **{"Accept-Encoding": "zstd"}).headers["content-encoding"] == "zstd"
+
+    @pytest.mark.parametrize("spoil", ["cut", "more", "other", "plain", "tool", "frame", "large", "gzip"])
+    def test_what_is_wrong_is_refused_and_nothing_is_kept(self, server: RegistryUnderTest, spoil: str) -> None:
+        data = spoil.encode() * 100_000
+        body = packed_body(data)
+        bodies = {
+            "cut": body[:-5],
+            "more": body + b"\0" * 9,
+            "other": packed_body(data[:-1] + b"?"),
+            "plain": data,
+            "tool": zstandard.ZstdCompressor().compress(data),
+            "frame": body[:-20] + bytes(20),
+            "large": struct.pack("<II4sQII", 0x184D2A5D, 20, b"mxr1", 1 << 50, 1 << 20, 9) + bytes(1000),
+        }
+        path, reply = self.put(server, data, bodies.get(spoil, body), "gzip" if spoil == "gzip" else "zstd")
+        assert reply.status in (400, 413, 422), reply.data
+        assert server.get(path).status == 404
+        assert not list(server.blob_path(path.rpartition("/")[2]).parent.glob("*"))
+
+    def test_a_head_of_many_frames_takes_no_memory_before_they_arrive(self, server: RegistryUnderTest) -> None:
+        count = 1 << 12
+        words = struct.pack("<4sQI", b"mxr1", count << 20, 1 << 20) + struct.pack("<I", 40) * count
+        _, reply = self.put(server, b"x", struct.pack("<II", 0x184D2A5D, len(words)) + words + bytes(4000))
+        assert reply.status in (400, 413, 422)
 
 
 def test_a_download_tool_resumes_a_file(server: RegistryUnderTest, file: Any, tmp_path: Path) -> None:

@@ -37,6 +37,9 @@ FRAME = 256 << 10
 MAX_FRAME = 1 << 20
 """Plain bytes of a frame that is read."""
 
+MAX_PACKED = MAX_FRAME + (64 << 10)
+"""Packed bytes of a frame that is read. Source: zstd.h, ZSTD_COMPRESSBOUND."""
+
 MAX_FRAMES = 1 << 16
 MAX_WINDOW = 8 << 20
 
@@ -180,8 +183,9 @@ def read_head(read_at: Callable[[int, int], bytes]) -> PackedHead | None:
     count = -(-size // frame) if 0 < frame <= MAX_FRAME else 0
     if not 0 < count <= MAX_FRAMES or length != FIXED - 8 + 4 * count:
         return None
-    sizes = read_at(FIXED, 4 * count)
-    return PackedHead(size, frame, struct.unpack(f"<{count}I", sizes)) if len(sizes) == 4 * count else None
+    data = read_at(FIXED, 4 * count)
+    sizes = struct.unpack(f"<{count}I", data) if len(data) == 4 * count else (MAX_PACKED + 1,)
+    return PackedHead(size, frame, sizes) if max(sizes) <= MAX_PACKED else None
 
 
 def unpack_frame(frame: bytes, size: int) -> bytes:

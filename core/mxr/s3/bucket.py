@@ -216,14 +216,14 @@ class Bucket:
             found = self._put(self._client, key, NamedBytes(data, sha256), len(data), **headers)
         return str(found["ETag"])
 
-    def put_chunks(self, key: str, next_chunk: Callable[[], Data], size: int, sha256: str) -> str:
+    def put_chunks(self, key: str, next_chunk: Callable[[], Data], size: int, sha256: str, **headers: str) -> str:
         """Write an object as `put` does, from chunks that `next_chunk` returns; an empty one ends them.
 
         It is sent once: the chunks cannot be repeated. An `MxrError` of `next_chunk` breaks the request off.
         """
         body = NamedChunks(next_chunk, sha256)
         with self._request(sends=body):
-            found = self._put(self._streamer, key, body, size)
+            found = self._put(self._streamer, key, body, size, **headers)
         return str(found["ETag"])
 
     def _put(self, client: Any, key: str, body: NamedBytes | NamedChunks, size: int, **headers: str) -> Any:

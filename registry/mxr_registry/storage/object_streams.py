@@ -84,7 +84,8 @@ class ObjectUpload(Upload):
 
     def _send(self) -> None:
         try:
-            self._tag = self._bucket.put_chunks(self._key, self._pipe.get, *self._sent)
+            size, digest = self._sent
+            self._tag = self._bucket.put_chunks(self._key, self._pipe.get, size, digest, **self._headers)
         except MxrError as problem:
             self._pipe.fail(problem)
         except BaseException as problem:
@@ -110,13 +111,18 @@ class ObjectUpload(Upload):
             for data in self._packed():
                 self._put(data)
 
+    @property
+    def _headers(self) -> dict[str, str]:
+        """What an HTTP client that follows a signed URL has to know."""
+        return {} if self._spool is None else {"ContentEncoding": "zstd"}
+
     def _packed(self) -> Iterator[bytes]:
         assert self._spool is not None
         return iter(partial(self._spool.read, CHUNK), b"")
 
     def _store_bytes(self) -> None:
         if self._sender is None:
-            self._tag = self._bucket.put(self._key, self._last, self._sent[1])
+            self._tag = self._bucket.put(self._key, self._last, self._sent[1], **self._headers)
         else:
             self._pipe.put(self._last)
             self._pipe.close()

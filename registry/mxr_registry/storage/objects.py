@@ -240,6 +240,9 @@ class ObjectStore:
 
     def stat(self, sha256: str) -> int | None:
         """See `Store.stat`."""
+        checked = self._checked.get(sha256)
+        if checked is not None and self.bucket.stat(self.key(sha256)) == checked.version:
+            return checked.size
         found = self._look(sha256)
         if found is None:
             return None

@@ -85,6 +85,7 @@ def head(size: int, frame: int, *sizes: int, length: int | None = None) -> bytes
         head(FRAME, 0, 9),
         head(FRAME, 1 << 31, 9),
         head(FRAME, FRAME, 9, length=7),
+        head(FRAME, FRAME, packed.MAX_PACKED + 1),
         head(0, FRAME),
         head(10, FRAME, 30) + zstandard.ZstdCompressor().compress(b"x" * 11),
         head(10, FRAME, 13) + b"not a frame.." * 2,

@@ -441,6 +441,13 @@ class TestSignedUrls:
         url = store.bucket.sign(store.key(NAME), 1)
         until(lambda: get(url).status == 403, pause=0.1)
 
+    def test_packed_bytes_say_that_they_are(self, open_s3: Open) -> None:
+        for data in (b"small and empty" * 10_000, b"large and empty" * (3 * CHUNK)):
+            store = open_s3()
+            reply = get(store.url(keep(store, data), local=True) or "")
+            assert reply.headers["content-encoding"] == "zstd" and len(reply.data) < len(data) / 10
+            assert b"".join(store.open(sha256(data).hexdigest())) == data
+
     def test_it_names_the_public_endpoint(self, open_s3: Open, swift: S3Server) -> None:
         store = open_s3(endpoint=refused(), public_endpoint=swift.url)
         keep(open_s3())

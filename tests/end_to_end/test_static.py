@@ -522,6 +522,20 @@ main()
     assert index.exists()
 
 
+def test_all_artifacts_of_a_model(
+    mxr: Host, site: Path, model: Path, convnet: Path, programs: Programs, tmp_path: Path
+) -> None:
+    mxr("push", programs.ref, "--model", convnet, "--kind", "ref", "--precision", "fp16", "--for", "python")
+    mxr("push", programs.gfx942, "--model", model, "--rocm", "7.2", "--for", "python")
+    found = mxr("export", "--static", tmp_path / "one", "--model", model, "--json").json
+    assert (found["artifacts"], found["models"]) == (2, 1)
+    found = mxr("export", "--static", tmp_path / "one", "--model", convnet, "--model", model, "--json").json
+    assert (found["artifacts"], found["models"]) == (3, 2)
+    assert mxr("export", "--static", tmp_path / "one", "--model", "sha256:" + "0" * 64, expect=3).err
+    mxr("export", "--model", model, "-o", "bundle.tar", expect=2)
+    mxr("export", "--static", tmp_path / "one", "--all", "--model", model, expect=2)
+
+
 def test_folders_that_are_not_its_own(
     site: Path, mxr: Host, own_registry: Callable[..., Registry], host: Hosts
 ) -> None:

@@ -6,21 +6,23 @@ import re
 import shutil
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
 from mxr.display.text import counted
-from mxr.errors import UsageError
+from mxr.errors import NoSuchArtifactError, UsageError
 from mxr.plans.lockfile import LockFile, load_lock
 from mxr_cli.fetching.fetch_options import OrtOptions, ort_options
 from mxr_cli.help import command
 from mxr_cli.options import Session, common
 from mxr_cli.output import echo, format_size, print_json
+from mxr_cli.rows import model_filter
 
 ID = re.compile(r"[0-9a-f]{8,64}")
 
 
-@command(usual=("output", "static", "everything", "prune", "oci", "include_removed", "as_json"))
+@command(usual=("output", "static", "models", "everything", "prune", "oci", "include_removed", "as_json"))
 @click.argument("sources", metavar="LOCK|ID...", nargs=-1)
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="The bundle to write.")
 @click.option("--include-removed", is_flag=True, help="Export also artifacts that were removed from the registry.")
@@ -28,6 +30,13 @@ ID = re.compile(r"[0-9a-f]{8,64}")
     "--static",
     metavar="PLACE",
     help="Write a registry that is files instead, or bring it up to date: a folder, or s3://BUCKET/PREFIX.",
+)
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="MODEL",
+    help="With --static: all artifacts of this model: an ONNX file, its identity, or how its name begins; repeatable.",
 )
 @click.option(
     "--all", "everything", is_flag=True, help="With --static: all artifacts; those that are gone go there, too."
@@ -49,7 +58,7 @@ def export(
     static: str | None,
     oci: Path | None,
     ort: OrtOptions,
-    **flags: bool,
+    **written: Any,
 ) -> None:
     """Write the artifacts of a LOCK, or the artifacts with these IDs, to a tar file for hosts without network access,
     or with --static to a place that is a registry without a server, or with --oci to container images.
@@ -70,15 +79,14 @@ def export(
     """
     if [output, static, oci].count(None) != 2:
         raise UsageError("Where to?", hint="Give -o FILE for a bundle, --static PLACE, or --oci DIR.")
-    everything = flags["everything"]
-    if static is None and (everything or flags["prune"]):
-        raise UsageError("--all and --prune need --static.", hint="Add --static PLACE.")
-    if not sources and not everything:
+    if static is None and any(written.values()):
+        raise UsageError("--model, --all and --prune need --static.", hint="Add --static PLACE.")
+    if not sources and not (written["everything"] or written["models"]):
         raise UsageError(
-            "There is nothing to export.", hint="Give a lock file, ids of artifacts, or --static with --all."
+            "There is nothing to export.", hint="Give a lock file, ids of artifacts, or --static with --model or --all."
         )
     if static is not None:
-        _export_static(session, sources, static, everything=everything, prune=flags["prune"])
+        _export_static(session, sources, static, **written)
         return
     if oci is not None:
         _export_images(session, sources, oci, ort)
@@ -103,12 +111,14 @@ def export(
     echo(f"{done.path}: {counted(len(done.artifacts), 'artifact')}, {format_size(done.size)}")
 
 
-def _export_static(session: Session, sources: tuple[str, ...], where: str, *, everything: bool, prune: bool) -> None:
+def _export_static(
+    session: Session, sources: tuple[str, ...], where: str, *, models: tuple[str, ...], everything: bool, prune: bool
+) -> None:
     from mxr.bundle import static_export, static_places
     from mxr.plans import pins
 
-    if sources and everything:
-        raise UsageError("--all needs no LOCK and no ID.", hint="Omit one of them.")
+    if (sources or models) and everything:
+        raise UsageError("--all needs no LOCK, no ID and no --model.", hint="Omit one of them.")
     place, client = static_places.open_place(where), session.client()
     if everything:
         artifacts = list(static_export.all_artifacts(client))
@@ -117,6 +127,11 @@ def _export_static(session: Session, sources: tuple[str, ...], where: str, *, ev
         entries = lock.entries if lock else ()
         artifacts = [pins.check_pinned(entry, client.artifact(entry.id)) for entry in entries]
         artifacts += [client.artifact(identity) for identity in identities]
+        for model in models:
+            found = list(static_export.all_artifacts(client, **model_filter(session, model, follow_links=False)))
+            if not found:
+                raise NoSuchArtifactError(f"The registry has no artifact of {model} that can be exported.")
+            artifacts += found
     writer = static_export.StaticWriter(place, client, session.cache())
     done = writer.write(artifacts, whole=everything, prune=prune)
     if session.as_json:

@@ -50,11 +50,11 @@ class StaticResult:
     pruned: int = 0
 
 
-def all_artifacts(client: Client) -> Iterator[Artifact]:
-    """Yield all artifacts of a registry that are there and that nobody quarantined."""
+def all_artifacts(client: Client, **filters: str | int | None) -> Iterator[Artifact]:
+    """Yield the artifacts that are there and that nobody quarantined. `filters`: as of `Client.artifacts`."""
     after: str | None = None
     while True:
-        page = client.artifacts(state=INTACT, after=after, limit=PAGE)
+        page = client.artifacts(**filters, state=INTACT, after=after, limit=PAGE)
         for each in page.items:
             if each.recall is None or not each.recall.refuses:
                 yield client.artifact(each.id)

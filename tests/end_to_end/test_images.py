@@ -238,13 +238,25 @@ class TestCheck:
         assert not (mxr.home / "again" / "index.json").exists()
 
     def test_signatures_are_required_where_the_user_says_so(
-        self, registry: Registry, mxr: Host, host: Hosts, layout: Path
+        self, registry: Registry, mxr: Host, host: Hosts, layout: Path, programs: Programs, tmp_path: Path
     ) -> None:
         (fingerprint,) = (each["id"] for each in key(registry, "ls")["keys"])
         strict = host("strict")
         strict("trust", "add", "--fingerprint", fingerprint)
         strict.environ["MXR_REGISTRY"] = "http://127.0.0.1:1"
         strict("check", "--oci", layout, env={"MXR_REGISTRY": registry.url})
+        # A program beside those that were signed, in a layer of its own.
+        row = self.row(layout, "gfx942")
+        manifest = json.loads(self.blob(layout, row).read_text())
+        good = (layout / "index.json").read_bytes()
+        with tarfile.open(tmp_path / "more.tar", "w") as tar:
+            tar.add(programs.gfx942, "models/more.mxr")
+        manifest["layers"].append(dict(manifest["layers"][0]))
+        self.replace_layer(layout, row, manifest, tmp_path / "more.tar", at=-1)
+        mxr("check", "--oci", layout)
+        said = strict("check", "--oci", layout, env={"MXR_REGISTRY": registry.url}, expect=6)
+        assert "nothing is signed of more.mxr" in said.err
+        (layout / "index.json").write_bytes(good)
         # Without what was signed, as after a copy of the image alone.
         index = json.loads((layout / "index.json").read_text())
         index["manifests"] = [row for row in index["manifests"] if "artifactType" not in row]
@@ -284,7 +296,14 @@ class TestCheck:
         assert "Traceback" not in said.err
 
     def replace_layer(
-        self, layout: Path, row: dict[str, Any], manifest: dict[str, Any], path: Path, *, gzip: bool
+        self,
+        layout: Path,
+        row: dict[str, Any],
+        manifest: dict[str, Any],
+        path: Path,
+        *,
+        gzip: bool = False,
+        at: int = 0,
     ) -> None:
         """A layout that is in order, but for a layer."""
         blobs = layout / "blobs" / "sha256"
@@ -294,8 +313,8 @@ class TestCheck:
             (blobs / digest).write_bytes(data)
             return {"digest": f"sha256:{digest}", "size": len(data)}
 
-        manifest["layers"][0] |= add(path.read_bytes())
-        manifest["layers"][0]["mediaType"] += "+gzip" if gzip else ""
+        manifest["layers"][at] |= add(path.read_bytes())
+        manifest["layers"][at]["mediaType"] += "+gzip" if gzip else ""
         index = json.loads((layout / "index.json").read_text())
         for each in index["manifests"]:
             if each["digest"] == row["digest"]:

@@ -214,7 +214,7 @@ print(mxr.fetch({str(model)!r}, arch="gfx908").artifact.sha256)
             web.spoil = {".zst": reply}
             host(f"odd-{at}", web.url)("fetch", model, *gpu)
         # A frame that expands to a terabyte.
-        words = struct.pack("<4sQI", b"mxr1", 1 << 40, 16 << 20) + struct.pack("<I", 20) * (1 << 16)
+        words = struct.pack("<4sQI", b"mxr1", 1 << 33, 1 << 15) + struct.pack("<I", 20) * (1 << 18)
         web.spoil = {".zst": (200, struct.pack("<II", 0x184D2A5D, len(words)) + words + bytes(1 << 20), {})}
         host("bomb", web.url)("fetch", model, *gpu)
     finally:

@@ -12,7 +12,9 @@ Source: RFC 8878, 3.1.2 (skippable frames). All numbers are little-endian.
 from __future__ import annotations
 
 import struct
+import sys
 import tempfile
+from array import array
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -31,16 +33,13 @@ WORD = b"mxr1"
 FIXED = 24
 """Bytes of a head without the sizes of its frames."""
 
-FRAME = 256 << 10
-"""Plain bytes of a frame."""
+FRAME = 32 << 10
+"""Plain bytes of a frame, at most: what each reader holds. Larger ones save little."""
 
-MAX_FRAME = 1 << 20
-"""Plain bytes of a frame that is read."""
+MAX_PACKED = FRAME + 1024
+"""Packed bytes of a frame. Source: zstd.h, ZSTD_COMPRESSBOUND."""
 
-MAX_PACKED = MAX_FRAME + (64 << 10)
-"""Packed bytes of a frame that is read. Source: zstd.h, ZSTD_COMPRESSBOUND."""
-
-MAX_FRAMES = 1 << 16
+MAX_FRAMES = 1 << 18
 MAX_WINDOW = 8 << 20
 
 SAMPLE = 256 << 10
@@ -54,7 +53,7 @@ GAIN = 0.75
 
 LEVEL = 3
 
-SPOOLED = 16 << 20
+SPOOLED = 4 << 20
 """Packed bytes that are kept in memory; more are in a temporary file."""
 
 
@@ -126,7 +125,7 @@ class PackedHead:
 
     size: int
     frame: int
-    sizes: tuple[int, ...]
+    sizes: array[int]
 
     @property
     def length(self) -> int:
@@ -180,11 +179,15 @@ def read_head(read_at: Callable[[int, int], bytes]) -> PackedHead | None:
     if len(start) < FIXED or not looks_packed(start):
         return None
     length, size, frame = struct.unpack("<4xI4xQI", start)
-    count = -(-size // frame) if 0 < frame <= MAX_FRAME else 0
+    count = -(-size // frame) if 0 < frame <= FRAME else 0
     if not 0 < count <= MAX_FRAMES or length != FIXED - 8 + 4 * count:
         return None
     data = read_at(FIXED, 4 * count)
-    sizes = struct.unpack(f"<{count}I", data) if len(data) == 4 * count else (MAX_PACKED + 1,)
+    if len(data) != 4 * count:
+        return None
+    sizes = array("I", data)
+    if sys.byteorder == "big":
+        sizes.byteswap()
     return PackedHead(size, frame, sizes) if max(sizes) <= MAX_PACKED else None
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from mxr.artifact.target import split_version
 from mxr.cache.store import Cache
 from mxr.errors import DamagedError, MxrError, UntrustedError, UsageError
 from mxr.install import verification
+from mxr.install.file_names import SUFFIX
 from mxr.install.verification import WORDS, has_record, placed_slots, verify_folder
 from mxr.util import codec, disk
 from mxr.util.frozen import dataclass
@@ -144,15 +146,19 @@ def problems_of(folder: Path, records: Mapping[str, BundleRecord], cache: Cache)
     """
     if not has_record(folder):
         return ["mxr did not write it, and nothing is signed of its programs"] if cache.requires_proof else []
-    found = [f"{change.path.name} was {WORDS[change.kind]}" for change in verify_folder(folder, cache.memo).findings]
-    slots = {slot.id: slot for slot in placed_slots(folder)}
-    for identity, slot in sorted(slots.items()):
+    report = verify_folder(folder, cache.memo)
+    found = [f"{change.path.name} was {WORDS[change.kind]}" for change in report.findings]
+    if cache.requires_proof:
+        found += [f"nothing is signed of {name}, which mxr did not place" for name in report.foreign]
+    placed: dict[str, set[str]] = defaultdict(set)
+    for slot in placed_slots(folder):
+        placed[slot.id] |= {file.sha256 for file in slot.files if file.name.endswith(SUFFIX)}
+    for identity, programs in sorted(placed.items()):
         record = records.get(identity)
         if record is None:
             found += [f"nothing is signed of {identity[:12]}"] if cache.requires_proof else []
             continue
-        known = {file.sha256 for file in record.manifest.files}
-        if not {file.sha256 for file in slot.files if file.name.endswith(".mxr")} <= known:
+        if not programs <= {file.sha256 for file in record.manifest.files}:
             found.append(f"its files are not those of {identity[:12]}")
         with suppress(MxrError):
             cache.imported.store_statements(identity, record.statements)

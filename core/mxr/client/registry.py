@@ -486,7 +486,7 @@ class Client:
 
     def _unpacked(self, chunks: Iterator[bytes], size: int | None) -> Iterator[bytes]:
         try:
-            yield from packed.plain_stream(chunks, packed.MAX_FRAME * packed.MAX_FRAMES if size is None else size)
+            yield from packed.plain_stream(chunks, packed.FRAME * packed.MAX_FRAMES if size is None else size)
         except DamagedError as problem:
             raise DamagedBlobError(f"The registry at {self.url} sent damaged bytes: {problem.message}") from None
 

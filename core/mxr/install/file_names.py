@@ -21,7 +21,7 @@ _WORDS = (
     rf"{_PRECISION}(?:\+{_PRECISION})*",
     "gfx[0-9a-z-]{2,20}|gpu|ref",
     r"(?:rocm|dtk|migraphx)[0-9]+\.[0-9]+",
-    r"[0-9]+(?:[x.][0-9]+)*",
+    r"[0-9]+(?:(?:x|\.\.)[0-9]+)*",
     "[0-9a-f]{12}",
 )
 _ADDED = re.compile(rf"(?P<stem>.+?)[-_](?:{'|'.join(_WORDS)})")

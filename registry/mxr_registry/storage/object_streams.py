@@ -37,7 +37,7 @@ from mxr_registry.storage.store import (
 HEAD = 256 << 10
 """First bytes of a blob that `stored` gets."""
 
-SPOOLED = 4 << 20
+SPOOLED = 512 << 10
 """Packed bytes of an upload in memory; more are in a temporary file."""
 
 HELD = 2

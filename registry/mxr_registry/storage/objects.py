@@ -92,7 +92,7 @@ READ_ATTEMPTS = 2
 OWNER_PERIOD = 5.0
 """Seconds for which a bucket is believed to be this registry's. A blob that is missing is a reason to look again."""
 
-LEAD = 1 << 10
+LEAD = 10 << 10
 """Bytes that are read to see whether an object is packed: the head of one of up to 64 MiB."""
 
 URL_LIFETIME = 900

@@ -304,7 +304,7 @@ class PackedReader(SequentialReader):
         super().__init__(offset, length)
         self.stored = stored
         self.size = head.size
-        stored.chunk = lambda: min(self.chunk(), packed.FRAME)
+        stored.chunk = lambda: min(self.chunk(), packed.FRAME // 2)
         self._sha256, self._data = sha256, b""
         self._plain = head.plain(iter(stored), offset, length)
 

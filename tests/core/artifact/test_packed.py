@@ -83,7 +83,7 @@ def head(size: int, frame: int, *sizes: int, length: int | None = None) -> bytes
         head(1 << 62, FRAME, 9),
         head(1 << 40, 1 << 20, 9),
         head(FRAME, 0, 9),
-        head(FRAME, 1 << 31, 9),
+        head(FRAME, FRAME + 1, 9),
         head(FRAME, FRAME, 9, length=7),
         head(FRAME, FRAME, packed.MAX_PACKED + 1),
         head(0, FRAME),

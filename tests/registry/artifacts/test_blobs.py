@@ -173,7 +173,7 @@ class TestPackedUploads:
             "plain": data,
             "tool": zstandard.ZstdCompressor().compress(data),
             "frame": body[:-20] + bytes(20),
-            "large": struct.pack("<II4sQII", 0x184D2A5D, 20, b"mxr1", 1 << 50, 1 << 20, 9) + bytes(1000),
+            "large": struct.pack("<II4sQII", 0x184D2A5D, 20, b"mxr1", 1 << 50, 1 << 15, 9) + bytes(1000),
         }
         path, reply = self.put(server, data, bodies.get(spoil, body), "gzip" if spoil == "gzip" else "zstd")
         assert reply.status in (400, 413, 422), reply.data
@@ -181,8 +181,8 @@ class TestPackedUploads:
         assert not list(server.blob_path(path.rpartition("/")[2]).parent.glob("*"))
 
     def test_a_head_of_many_frames_takes_no_memory_before_they_arrive(self, server: RegistryUnderTest) -> None:
-        count = 1 << 12
-        words = struct.pack("<4sQI", b"mxr1", count << 20, 1 << 20) + struct.pack("<I", 40) * count
+        count = 1 << 17
+        words = struct.pack("<4sQI", b"mxr1", count << 15, 1 << 15) + struct.pack("<I", 40) * count
         _, reply = self.put(server, b"x", struct.pack("<II", 0x184D2A5D, len(words)) + words + bytes(4000))
         assert reply.status in (400, 413, 422)
 

@@ -221,7 +221,7 @@ class TestReading:
         again = open_s3(endpoint=way.url)
         for _ in range(3):
             again.check(NAME)
-        assert [seen.headers.get("range") for seen in way.seen if seen.method == "GET"] == ["bytes=0-1023", None]
+        assert [seen.headers.get("range") for seen in way.seen if seen.method == "GET"] == ["bytes=0-10239", None]
 
     def test_a_body_that_breaks_off_is_read_on(self, store: ObjectStore, way: Faulty) -> None:
         keep(store)

@@ -158,19 +158,16 @@ class PackedHead:
         number, _ = self.position(offset)
         skip = offset - number * self.frame
         left = self.size - offset if length is None else min(length, self.size - offset)
-        buffer = bytearray()
-        while left > 0:
-            size = self.sizes[number]
-            while len(buffer) < size:
-                chunk = next(chunks, b"")
-                if not chunk:
-                    raise DamagedError("Packed bytes end before their last frame.")
-                buffer += chunk
-            data = unpack_frame(bytes(buffer[:size]), min(self.frame, self.size - number * self.frame))
-            del buffer[:size]
-            data = data[skip : skip + left] if skip or left < len(data) else data
-            number, skip, left = number + 1, 0, left - len(data)
-            yield data
+        unpacker = Unpacker(self.size, self, number)
+        for chunk in chunks if left > 0 else ():
+            for data in unpacker.add(chunk):
+                part = data[skip : skip + left] if skip or left < len(data) else data
+                skip, left = 0, left - len(part)
+                yield part
+                if left <= 0:
+                    return
+        if left > 0:
+            raise DamagedError("Packed bytes end before their last frame.")
 
 
 def read_head(read_at: Callable[[int, int], bytes]) -> PackedHead | None:
@@ -209,14 +206,14 @@ def unpack_frame(frame: bytes, size: int) -> bytes:
 class Unpacker:
     """Packed bytes that arrive in chunks, as the plain bytes of their frames.
 
-    `most`: the plain bytes that it takes. Raises `DamagedError` for what is not packed, and `TooLargeError`.
+    `most`: the plain bytes that it takes. `head`, `number`: of bytes that begin with this frame, after their head.
+    Raises `DamagedError` for what is not packed, and `TooLargeError`.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, head: PackedHead | None = None, number: int = 0) -> None:
         self._most = most
         self._buffer = bytearray()
-        self._head: PackedHead | None = None
-        self._number = 0
+        self._head, self._number = head, number
 
     @property
     def size(self) -> int | None:

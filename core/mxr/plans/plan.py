@@ -123,7 +123,7 @@ def fetch_plan(
     `compile` makes what the registry lacks; without it, a miss is an error. What the registry turns out to have lost is
     requested again: another artifact may serve. Raises `UsageError` for an output that
     cannot be written, before anything is downloaded; `NoSuchArtifactError`, which lists all that are missing; and what
-    `fetch.fetch_prepared` and `pins.lookup_pinned` raise.
+    `fetch.lookup_prepared` and `pins.lookup_pinned` raise.
     """
     for _ in range(MAX_LOST):
         try:

@@ -156,13 +156,6 @@ def download_prepared(prepared: PreparedRequest, found: FoundProgram, cache: Cac
     return replace(fetched, answer=replace(fetched.answer, match=match))
 
 
-def fetch_prepared(
-    prepared: PreparedRequest, cache: Cache, connect: Connect | None, *, refresh: bool = False
-) -> Fetched:
-    """Fetch the program of a prepared request. Raises as `fetch` does."""
-    return download_prepared(prepared, lookup_prepared(prepared, cache, connect, refresh=refresh), cache)
-
-
 def lookup(
     request: Request, cache: Cache, connect: Connect | None, *, name: str = "", refresh: bool = False
 ) -> LookupResult:

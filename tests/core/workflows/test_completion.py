@@ -20,7 +20,7 @@ from mxr.protocol.artifacts import message_document
 from mxr.request.builder import PreparedRequest, RequestOptions, gather
 from mxr.request.model import ModelReference
 from mxr.workflows.completion import complete_request
-from mxr.workflows.fetch import fetch_prepared
+from mxr.workflows.fetch import lookup_prepared
 
 SUBJECT = ModelReference(MODEL, OnnxModel(Path("m.onnx"), 0, (OnnxInput("x", "float32", ("N", 3)),), (), (), 17, 8, ""))
 KEY = Key(model=MODEL, kind="gpu", arch="gfx908", migraphx="2.15", rocm="7.2", inputs=(("x", (8, 3)),))
@@ -77,4 +77,4 @@ def test_a_candidate_that_disappears_is_a_miss(cache: Cache) -> None:
     found = completed(cache, listed(KEY))
     gone = NoSuchArtifactError("gone", hint="").to_json()
     with lying_registry(gone, status=404) as client, pytest.raises(NoSuchArtifactError, match="gone"):
-        fetch_prepared(found, cache, lambda: client)
+        lookup_prepared(found, cache, lambda: client)

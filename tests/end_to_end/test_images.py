@@ -161,6 +161,22 @@ def test_an_image_of_onnx_runtime_names_its_folder(
     assert path == f"/{labels['io.kserve.km/cache-mount-subpath']}"
 
 
+def test_programs_that_need_no_gpu(
+    mxr: Host, lock: Path, convnet: Path, programs: Programs, gpus: dict[str, list[str]]
+) -> None:
+    facts = ("--kind", "ref", "--migraphx", "2.16", "--batch", "4", "--precision", "fp16", "--for", "python")
+    mxr("push", programs.ref, "--model", convnet, *facts)
+    mxr("lock", convnet, *facts, "-o", "ref.lock")
+    said = mxr("export", "--oci", "alone", "ref.lock", "--json").json
+    assert [each["tag"] for each in said["images"]] == ["ref"]
+    assert mxr("check", "--oci", "alone").out.startswith("  ok  ref  1 program")
+    # Beside others, it is in each image.
+    mxr("lock", convnet, *facts, "-o", lock, "--add")
+    mxr("export", "--oci", "images", lock)
+    found = mxr("check", "--oci", "images", "--json").json["images"]
+    assert [(each["tag"], len(each["files"])) for each in found] == [("gfx908", 2), ("gfx942", 2)]
+
+
 def test_one_push_reaches_every_folder(
     registry: Registry, mxr: Host, host: Hosts, model: Path, programs: Programs, gpu: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -282,7 +282,7 @@ class TestCheck:
         mxr("check", "--oci", layout)
 
     @pytest.mark.parametrize(
-        "what", ["layer", "manifest", "config", "index", "gone", "gzip", "link", "dots", "outside"]
+        "what", ["layer", "manifest", "config", "index", "gone", "gzip", "link", "dots", "outside", "empty"]
     )
     def test_bytes_that_were_changed(self, mxr: Host, layout: Path, tmp_path: Path, what: str) -> None:
         row = self.row(layout, "gfx908")

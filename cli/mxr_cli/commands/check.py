@@ -11,7 +11,7 @@ import click
 from mxr.artifact.key import value_text
 from mxr.artifact.target import userland
 from mxr.display.text import counted, shell_quoted
-from mxr.errors import MismatchError, MxrError, UsageError
+from mxr.errors import DamagedError, MismatchError, MxrError, UsageError
 from mxr.request.builder import RequestOptions
 from mxr_cli.help import command
 from mxr_cli.options import Session, local, request
@@ -133,7 +133,7 @@ def _check_folder(
 
 def _check_images(session: Session, options: RequestOptions, path: Path) -> None:
     from mxr.bundle import image_check
-    from mxr.install.folder_check import check_folder, nothing_to_check
+    from mxr.install.folder_check import check_folder
     from mxr.request.builder import choose_hardware, choose_toolchain
 
     layout, images = image_check.open_images(path)
@@ -151,7 +151,10 @@ def _check_images(session: Session, options: RequestOptions, path: Path) -> None
             target = (hardware, choose_toolchain(asked, toolchain))
             rows = check_folder(folder, asked, *target, session.cache().memo)
             if not rows:
-                raise nothing_to_check(folder)
+                raise DamagedError(
+                    f"Image {image.tag} in {path} has no program (*.mxr) below /models.",
+                    hint="Give a layout that `mxr export --oci` wrote.",
+                )
             found = [
                 *image_check.other_rocm(image, target[1].rocm),
                 *image_check.problems_of(folder, image_check.records_of(layout, image), session.cache()),

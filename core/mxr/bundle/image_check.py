@@ -80,6 +80,7 @@ def _image(layout: FolderLayout, descriptor: Descriptor, tag: str) -> ImageInLay
 def unpacked(layout: FolderLayout, image: ImageInLayout) -> Iterator[Path]:
     """Yield a temporary folder with the files of an image below `/models`. Raises `DamagedError`, and disk faults."""
     with tempfile.TemporaryDirectory(prefix="mxr-image-") as home:
+        Path(home, ROOT).mkdir()
         for layer in image.layers:
             if layer.media_type != oci.LAYER:
                 raise DamagedError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import re
 import shutil
 import tempfile
@@ -142,8 +143,9 @@ def test_defaults_of_nginx_are_named_by_the_client(
         large.write_bytes((ROOT / "tests" / "data" / "models" / "convrelu.onnx").read_bytes())
         with large.open("ab") as file:
             # A documentation text of 64 MiB (ModelProto.doc_string = 6): more than one part of a model, which is more
-            # than the buffers of a connection hold when nginx refuses it.
-            file.write(b"\x32\x80\x80\x80\x20" + bytes([120]) * (64 << 20))
+            # than the buffers of a connection hold when nginx refuses it. It does not shrink.
+            letters = bytes(32 + each % 95 for each in range(256))
+            file.write(b"\x32\x80\x80\x80\x20" + random.Random(1).randbytes(64 << 20).translate(letters))
         refused = host("fetch", large, *gpu, "--on-miss", "ask", expect=2)
         assert "does not take a body of this size" in refused.err and "client_max_body_size 5g;" in refused.err
         with registry.frozen():

@@ -366,6 +366,8 @@ class ObjectStore:
         with self._checked.turn(sha256):
             if known := self._known(sha256, version):
                 return known
+            # Another registry may have stored the same bytes in the other form.
+            self.forget(sha256)
             for _ in range(READ_ATTEMPTS):
                 found, checked = self._hash(sha256)
                 if found == sha256:

@@ -209,6 +209,22 @@ class TestReading:
         assert b"".join(store.open(NAME, 100, 50)) == DATA[100:150]
         assert [seen.headers.get("range") for seen in way.seen if seen.method == "GET"] == ["bytes=100-149"]
 
+    def test_one_that_was_stored_in_the_other_form_meanwhile_is_the_same(
+        self, store: ObjectStore, open_s3: Open, bucket: Bucket
+    ) -> None:
+        data = b"the same in both forms" * 50_000
+        name = keep(store, data)
+        _, reader = store.open_packed(name) or (0, iter(()))
+        packed = b"".join(reader)
+        again = open_s3()
+        for form in (data, packed, data):
+            bucket.write(name, form)
+            for each in (store, again):
+                assert each.check(name) == len(data)
+                assert b"".join(each.open(name)) == data
+                assert b"".join(each.open(name, 70_000, 100)) == data[70_000:70_100]
+                assert each.is_packed(name) == (form is packed)
+
     def test_nothing_after_the_end(self, store: ObjectStore) -> None:
         keep(store)
         for offset, length in ((len(DATA), None), (len(DATA) + 9, 5), (3, 0)):

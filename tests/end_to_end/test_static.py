@@ -400,6 +400,9 @@ def test_an_old_index_is_noticed(
     clock = wrong_by("+2h")
     said = far("fetch", model, *gpu, "--refresh", env=clock, expect=69)
     assert "older than what this host saw" in said.err
+    # One of the future, as of a host whose clock is wrong, is not remembered.
+    host("early", web.url)("fetch", model, *gpu, env=wrong_by("-3d"))
+    host("early", web.url)("fetch", model, *gpu, "--refresh", env=wrong_by("-2d"))
     host("fresh", web.url)("fetch", model, *gpu, env=clock)
     index.write_bytes(new)
     far("fetch", model, *gpu, "--refresh", env=clock)

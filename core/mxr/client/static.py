@@ -336,7 +336,7 @@ class StaticClient(Client):
                 f"The index of this model at {self.url}, written {codec.time_text(head.written_at)}, is older than "
                 "what this host saw there before.",
                 hint="A cache in between keeps pages for too long, or somebody put an old one there. Export it again: "
-                "`mxr export --static`.",
+                "`mxr export --static`. Where it is meant, as after a restore, delete the cache (`mxr cache dir`).",
             )
         return {each.id: each.recall for each in self.recall_list().items} if head.recalls < number else {}
 

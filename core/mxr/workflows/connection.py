@@ -21,7 +21,7 @@ from mxr.settings import Settings
 if TYPE_CHECKING:
     from mxr.protocol.static_form import ModelIndex
 
-KNOWN_SECONDS = 86_400.0
+DAY = KNOWN_SECONDS = 86_400.0
 """Seconds for which a URL is known to be that of files."""
 
 PATIENCE = 5.0
@@ -60,7 +60,8 @@ def _static(settings: Settings, folder: CacheFolder, home: str) -> Client:
             number = max(number, int(folder.read(f"{home}/recalls.number") or b"0"))
             newest, since = map(float, (folder.read(name) or b"0 0").split())
             age = max(0.0, now - since) if head.written_at < newest else 0.0
-            if head.written_at > newest:
+            # One of the future would make each later one an old one.
+            if newest < head.written_at < now + DAY:
                 folder.write(name, b"%a %a" % (float(head.written_at), now))
                 folder.write(f"{home}/recalls.number", b"%d" % number)
         return age, number

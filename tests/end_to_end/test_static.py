@@ -401,8 +401,11 @@ def test_an_old_index_is_noticed(
     said = far("fetch", model, *gpu, "--refresh", env=clock, expect=69)
     assert "older than what this host saw" in said.err
     # One of the future, as of a host whose clock is wrong, is not remembered.
-    host("early", web.url)("fetch", model, *gpu, env=wrong_by("-3d"))
-    host("early", web.url)("fetch", model, *gpu, "--refresh", env=wrong_by("-2d"))
+    index.write_bytes(new)
+    host("early", web.url)("fetch", model, *other, env=wrong_by("-4d"))
+    index.write_bytes(old)
+    for shift in ("-4d", "-2d"):
+        host("early", web.url)("fetch", model, *gpu, "--refresh", env=wrong_by(shift))
     host("fresh", web.url)("fetch", model, *gpu, env=clock)
     index.write_bytes(new)
     far("fetch", model, *gpu, "--refresh", env=clock)
@@ -422,7 +425,10 @@ def test_an_old_index_is_noticed(
 def test_what_a_web_server_gets_wrong(
     web: WebServer, site: Path, host: Hosts, model: Path, gpu: tuple[str, ...], tmp_path: Path
 ) -> None:
-    host("known", web.url)("fetch", model, *gpu)
+    known = host("known", web.url)
+    known("fetch", model, *gpu)
+    # What is known of a URL ends after a day, and is found out again.
+    known("fetch", model, *gpu, "--refresh", env=wrong_by("+3d"))
     (index,) = (site / "index").glob("*.json")
     good = index.read_bytes()
     document = json.loads(good)

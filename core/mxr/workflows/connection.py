@@ -41,10 +41,13 @@ def open_client(settings: Settings) -> Client:
     if not may_be_files or "registry" not in settings.sources:
         return Client(settings)
     with suppress(MxrError):
-        if _is_known_static(folder, home) or (folder.read(f"{home}/registry.json") is None and _is_static(settings)):
-            if not _is_known_static(folder, home):
-                with suppress(MxrError):
-                    folder.write(f"{home}/static.json", b"%d" % time.time())
+        since = _static_since(folder, home)
+        if since is not None and 0 <= time.time() - since < KNOWN_SECONDS:
+            return _static(settings, folder, home)
+        # What was files before is asked again, and so is what nobody has reached.
+        if (since is not None or folder.read(f"{home}/registry.json") is None) and _is_static(settings):
+            with suppress(MxrError):
+                folder.write(f"{home}/static.json", b"%d" % time.time())
             return _static(settings, folder, home)
     return Client(settings)
 
@@ -71,9 +74,10 @@ def _static(settings: Settings, folder: CacheFolder, home: str) -> Client:
     return client
 
 
-def _is_known_static(folder: CacheFolder, home: str) -> bool:
+def _static_since(folder: CacheFolder, home: str) -> int | None:
+    """When files answered at this URL; None if they never did."""
     said = folder.read(f"{home}/static.json") or b""
-    return said.isdigit() and 0 <= time.time() - int(said[:15]) < KNOWN_SECONDS
+    return int(said[:15]) if said.isdigit() else None
 
 
 def _is_static(settings: Settings) -> bool:

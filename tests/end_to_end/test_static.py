@@ -464,10 +464,16 @@ def test_what_a_web_server_gets_wrong(
     (row,) = document["artifacts"]
     many = [{**row, "artifact": {**row["artifact"], "digest": f"{at:064x}"}} for at in range(20_000)]
     names = json.loads(json.dumps(row).replace("model.mxr", "../../model.mxr"))
+    size = next((site / "blobs").rglob("?" * 64)).stat().st_size
+    lying = json.loads(json.dumps(row).replace(f'"size": {size}', f'"size": {size - 1}'))
+    assert lying != row
     web.spoil = {"/index/": (200, json.dumps(document | {"artifacts": [*many, names, row]}).encode(), {})}
     host("among-many", web.url)("fetch", model, *gpu, "-o", "model.mxr")
-    web.spoil = {"/index/": (200, json.dumps(document | {"artifacts": [names]}).encode(), {})}
-    host("dots", web.url)("fetch", model, *gpu, "-o", "model.mxr", expect=3)
+    for which, wrong, code in (("dots", names, 3), ("sizes", lying, 65)):
+        web.spoil = {"/index/": (200, json.dumps(document | {"artifacts": [wrong]}).encode(), {})}
+        far = host(which, web.url)
+        far("fetch", model, *gpu, "-o", "model.mxr", expect=code)
+        assert not (far.home / "model.mxr").exists()
     # A redirect to another place is followed, and a server that ignores ranges does no harm.
     web.spoil = {"/blobs/": (302, b"", {"Location": f"file://{site}/mxr.json"})}
     host("last", web.url)("fetch", model, *gpu, expect=69)

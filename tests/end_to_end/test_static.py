@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,15 @@ ON = ("embedded",)
 Hosts = Callable[..., Host]
 
 
+def answer(handler: BaseHTTPRequestHandler, status: int, data: bytes, headers: dict[str, str]) -> None:
+    """Send a whole reply."""
+    handler.send_response(status)
+    for name, value in {"Content-Length": str(len(data)), **headers}.items():
+        handler.send_header(name, value)
+    handler.end_headers()
+    handler.wfile.write(data)
+
+
 class WebServer:
     """A web server for a folder, and what it was asked for. `spoil` changes what a path gets: status and bytes."""
 
@@ -53,12 +62,7 @@ class WebServer:
                 if found is None:
                     super().do_GET()
                     return
-                status, data, headers = found
-                self.send_response(status)
-                for name, value in {"Content-Length": str(len(data)), **headers}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(data)
+                answer(self, *found)
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -299,11 +303,7 @@ def test_a_repository_of_the_hub(site: Path, host: Hosts, model: Path, gpu: tupl
                 status, headers = 302, {"Location": f"{cdn.url}/{path.relative_to(site)}"}
             else:
                 data = path.read_bytes()
-            self.send_response(status)
-            for name, value in {"Content-Length": str(len(data)), **headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(data)
+            answer(self, status, data, headers)
 
         def log_message(self, *_: Any) -> None:
             pass

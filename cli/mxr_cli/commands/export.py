@@ -152,14 +152,13 @@ def _export_images(session: Session, sources: tuple[str, ...], layout: Path, ort
     if lock is None or identities:
         raise UsageError("--oci needs a LOCK: it says for which programs to write.", hint="Write one with `mxr lock`.")
     cache, client = session.cache(), session.client()
-    file = next(Path(source) for source in sources)
     writer, rows = images.ImageWriter(layout), []
     for arch in images.archs_of(entry.request.key for entry in lock.entries):
         part = lock if arch is None else lock.for_archs([arch])
         records = exporter.collect_records(part, (), cache, client)
         stage = disk.partial_name(layout, "stage")
         try:
-            done = write_locked(session, part, file, stage, ort)
+            done = write_locked(session, part, Path(sources[0]), stage, ort)
             home = f"/{images.ROOT}"
             settings = dict.fromkeys(line.replace(str(stage.absolute()), home) for line in done)
             image = images.ProgramImage(arch or "ref", stage, tuple(records), tuple(settings))

@@ -40,6 +40,8 @@ MAX_PACKED = FRAME + 1024
 """Packed bytes of a frame. Source: zstd.h, ZSTD_COMPRESSBOUND."""
 
 MAX_FRAMES = 1 << 18
+"""Frames of packed bytes; what has more than 8 GiB stays plain."""
+
 MAX_WINDOW = 8 << 20
 
 SAMPLE = 256 << 10
@@ -69,6 +71,8 @@ def looks_packed(start: Data) -> bool:
 
 def pays(start: Data, size: int) -> bool:
     """Whether to store so many bytes packed that begin with these: at least `SAMPLE`, or all of them."""
+    if size > FRAME * MAX_FRAMES:
+        return False
     if looks_packed(start):
         return True
     if size < LEAST:

@@ -27,7 +27,7 @@ from mxr.util.hashing import CHUNK, sha256_chunks
 from . import image_layout, oci
 from .contents import BundleRecord
 from .image_layout import FolderLayout, TarLayout
-from .images import GFX, MAX_LAYERS, ROOT, referrer_tag
+from .images import GFX, MAX_LAYERS, ROCM, ROOT, referrer_tag
 from .oci import Descriptor
 
 
@@ -133,7 +133,7 @@ def records_of(layout: FolderLayout, image: ImageInLayout) -> dict[str, BundleRe
 
 def other_rocm(image: ImageInLayout, rocm: str | None) -> Sequence[str]:
     """Return why an image is not for this release of ROCm, which no program names itself; nothing for None."""
-    made = image.labels.get("mxr.dev/rocm", "")
+    made = image.labels.get(ROCM, "")
     if not (rocm and made) or {*made.split(",")} == {split_version(rocm, "rocm")[0]}:
         return []
     return [f"rocm needs {made}, found {rocm}"]

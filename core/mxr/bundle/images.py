@@ -42,8 +42,9 @@ LARGE = 1 << 20
 MAX_LAYERS = 100
 """Layers of an image. Overlay file systems of runtimes take some 120."""
 
-GFX = "mxr.dev/gfx"
-"""The label with the GPU of an image, as that of a node (`mxr host --node-labels`)."""
+LABELS = "mxr.dev/"
+GFX, ROCM = f"{LABELS}gfx", f"{LABELS}rocm"
+"""The labels with the GPU of an image, as that of a node (`mxr host --node-labels`), and its releases of ROCm."""
 
 EPOCH = "1970-01-01T00:00:00Z"
 
@@ -77,8 +78,8 @@ class ProgramImage:
             "io.kserve.km/framework": "migraphx",
             "io.kserve.km/cache-mount-subpath": ROOT,
             GFX: self.tag if gpu else "",
-            "mxr.dev/migraphx": _all(key.migraphx for key in keys),
-            "mxr.dev/rocm": _all(key.rocm for key in keys),
+            f"{LABELS}migraphx": _all(key.migraphx for key in keys),
+            ROCM: _all(key.rocm for key in keys),
         }
         variables = {match.groups() for line in self.settings if (match := CACHE_VARIABLE.fullmatch(line))}
         if len(variables) == 1:

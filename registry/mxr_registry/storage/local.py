@@ -178,8 +178,8 @@ class LocalStore:
             found = FileStamp.of(self.path(sha256))
         except FileNotFoundError:
             return None
-        checked = self._checked.get(sha256)
-        return checked.size if checked is not None and checked.stamp == found else None
+        checked = self._known(sha256, found)
+        return None if checked is None else checked.size
 
     def stats(self, names: Iterable[str]) -> dict[str, int]:
         """See `Store.stats`."""
@@ -304,16 +304,23 @@ class LocalStore:
             raise no_such_blob(sha256) from None
 
     def _check(self, sha256: str, descriptor: int) -> int:
-        found = CheckedFile(FileStamp.of(descriptor), _plain_size(descriptor))
-        if self._checked.get(sha256) == found:
-            return found.size
+        stamp = FileStamp.of(descriptor)
+        if known := self._known(sha256, stamp):
+            return known.size
         with self._checked.turn(sha256):
-            if self._checked.get(sha256) != found:
-                if _sha256_of(descriptor, sha256) != sha256:
-                    self._set_aside_if_unchanged(sha256, found.stamp)
-                    raise damaged_blob(sha256)
-                self._checked.add(sha256, found)
-        return found.size
+            if known := self._known(sha256, stamp):
+                return known.size
+            if _sha256_of(descriptor, sha256) != sha256:
+                self._set_aside_if_unchanged(sha256, stamp)
+                raise damaged_blob(sha256)
+            checked = CheckedFile(stamp, _plain_size(descriptor))
+            self._checked.add(sha256, checked)
+            return checked.size
+
+    def _known(self, sha256: str, stamp: FileStamp) -> CheckedFile | None:
+        """What this process has verified of this file, None if it has not."""
+        found = self._checked.get(sha256)
+        return found if found is not None and found.stamp == stamp else None
 
     def _set_aside_if_unchanged(self, sha256: str, stamp: FileStamp) -> None:
         """Set a damaged file aside, unless a new upload has replaced it."""

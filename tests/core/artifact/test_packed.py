@@ -67,6 +67,8 @@ def test_what_pays() -> None:
     assert not pays(weights, 10 * FRAME)
     assert pays(PACKED, len(PACKED)), "what looks packed is always packed, whatever it gains"
     assert reading(pack(PACKED), 0, None) == PACKED
+    most = FRAME * packed.MAX_FRAMES
+    assert pays(TEXT, most) and not pays(TEXT, most + 1) and not pays(PACKED, most + 1), "no head has so many frames"
 
 
 def head(size: int, frame: int, *sizes: int, length: int | None = None) -> bytes:
